@@ -22,7 +22,9 @@ IGNORE_INDEX = -100
 """Target of positions without a loss; torch's convention."""
 
 WORD_START, SENTENCE_START, PARAGRAPH_START = 1, 2, 4
-"""Bits of `Tokens.marks`: the token begins a word, a sentence, a paragraph."""
+"""Bits of `Tokens.boundaries`: the token begins a word, a sentence, a paragraph."""
+RANDOM_TOKEN = 8
+"""A further bit: a noise has put the token in the place of others."""
 
 
 @dataclass(frozen=True)

@@ -94,7 +94,7 @@ def test_display_shows_words_no_direction_has_seen() -> None:
     shown = explain_example(make_example("the odd king"), TEXT, BidirectionalWordLM())
     assert [cell.target for cell in shown.inputs if cell.target] == ["the", "<UNK>", "king"]
     roles = [cell.role for cell in shown.inputs]
-    assert roles == ["special", *["unseen"] * 10, "special"]
+    assert roles == ["special", *["shown"] * 10, "special"]
     assert shown.visibility.startswith("each word is predicted from those before it")
 
 

@@ -6,8 +6,9 @@ import pytest
 from toy_text import corpus
 
 from unmask.jobs.catalogue import hide as module
-from unmask.jobs.catalogue.hide import hide
+from unmask.jobs.catalogue.hide import hide, sample_tokenizer
 from unmask.jobs.pretrain.pretrain import pretrain
+from unmask.zoo.catalogue import get_preset
 
 TEXT = "What does this model see, and what is it asked? It is asked for the words that are hidden."
 
@@ -119,13 +120,41 @@ def test_empty_text_and_negative_seed_are_refused() -> None:
 
 
 def test_tokenizer_is_trained_once(monkeypatch) -> None:
-    before = shown_targets("bert-mini")
+    before = shown_targets("gpt2-mini")
 
     def fail(*arguments: object) -> None:
         raise AssertionError("it was learned again")
 
-    monkeypatch.setattr(module, "train_tokenizer", fail)
-    assert shown_targets("bert-mini") == before
+    monkeypatch.setattr("unmask.tokenizers.learn.tokenizer.train_tokenizer", fail)
+    assert shown_targets("gpt2-mini") == before
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [("ulmfit-mini", "ulmfit-mini-backward"), ("mbart-large-cc25", "mbart-large-50"),
+     ("t5-mini", "ul2-mini"), ("gemma-mini", "llama-7b"), ("bert-base-cased", "mpnet-mini")],
+)  # fmt: skip
+def test_each_kind_of_tokenizer_has_its_own_in_the_cache(first: str, second: str) -> None:
+    for model in (first, second):
+        sample_tokenizer(get_preset(model))
+        kept = sample_tokenizer(get_preset(model)).special_tokens
+        wanted = get_preset(model).tokenizer.special_tokens
+        assert (kept.backward, kept.languages, kept.language_first, kept.prefix, kept.modes) == (
+            wanted.backward, wanted.languages, wanted.language_first, wanted.prefix, wanted.modes
+        )  # fmt: skip
+
+
+def test_tokenizer_can_be_named_and_is_told() -> None:
+    facts = dict(hide("bert-base-uncased", "In 2010 she won.").facts)
+    assert facts["tokenizer"].startswith("that of unmask-mini-en, 8,192 pieces")
+    assert "2010" in [c.target or c.piece for c in hide("bert-mini", "In 2010 she won.").inputs]
+    named = hide("roberta-mini", "In 2010 she won.", tokenizer="unmask-mini-en")
+    assert named.inputs[0].piece == "[CLS]"
+    assert dict(named.facts)["tokenizer"] == "that of unmask-mini-en, 8,192 pieces"
+    with pytest.raises(ValueError, match="unmask-mini-en has its own; leave it out"):
+        hide("unmask-mini-en", "x", tokenizer="unmask-mini-en")
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        hide("bert-mini", "x", tokenizer="nowhere")
 
 
 def test_unwritable_cache_folder_is_tolerated(tmp_path: Path, monkeypatch) -> None:

@@ -118,7 +118,7 @@ def test_command_prints_lines_json_and_a_page(
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        ("vit-gpt2-mini", "attends to those before it, and to the patches of a picture"),
+        ("vit-gpt2-mini", "each token attends to all patches of the picture, too"),
         ("clip-mini", "text label its picture, among those of the batch"),
     ],
 )

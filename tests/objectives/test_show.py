@@ -11,9 +11,15 @@ from hypothesis import strategies as st
 from vocabularies import BERT, GPT, T5, text, texts
 
 from unmask.batch import IGNORE_INDEX, Example
+from unmask.heads.pretraining.sentence_reconstruction import SkipThoughts
 from unmask.objectives import published
 from unmask.objectives.corrupt import MaskedNextToken, MaskInPlace
-from unmask.objectives.explain import display_width, explain_example, visible_piece
+from unmask.objectives.explain import (
+    AboutModel,
+    display_width,
+    explain_example,
+    visible_piece,
+)
 from unmask.objectives.objective import Objective
 from unmask.objectives.select import TokenMasking
 from unmask.objectives.sentence_pairs.pairs import SplitTextObjective
@@ -62,7 +68,13 @@ def test_neighboring_sentences_are_shown_with_their_targets():
     tokens = text(range(10, 22), sentences=[0, 4, 9])
     x = explain(published.SKIP_THOUGHTS, BERT, tokens)
     assert [c.segment for c in x.inputs] == [0] * 6 + [1] * 7 + [2] * 5
-    assert [c.target for c in x.inputs[:6]] == ["w10", "w11", "w12", "w13", "[SEP]", None]
+    assert {c.target for c in x.inputs} == {None}
+    about = AboutModel(heads=[SkipThoughts()])
+    e = published.SKIP_THOUGHTS(tokens, BERT, np.random.default_rng(0))
+    after, before = explain_example(e, Words(BERT), published.SKIP_THOUGHTS, about).further
+    assert [c.segment for c in after.tokens] == [1] * 7 + [2] * 5
+    assert [c.segment for c in before.tokens] == [0] * 6 + [1] * 7
+    assert [c.target for c in before.tokens[:6]] == ["w10", "w11", "w12", "w13", "[SEP]", None]
     assert {c.role for c in x.inputs} == {"shown", "special"}
     assert x.label == (
         "each sentence predicts the one before it and the one after it, word by word"
@@ -83,7 +95,7 @@ def test_targets_are_printed_under_their_inputs():
         "  [CLS] w10 [MASK] w55 w13 [SEP]",
         "            w11    w12 w13",
         "",
-        "attention      every token attends to every token",
+        "sees           every token attends to every token",
         "targets        3 of 6 tokens, 1 masked, 1 replaced, 1 kept",
         "               masked: replaced by the mask token; replaced: replaced by "
         "another token; kept: left as it is",
@@ -97,7 +109,7 @@ def test_causal_model_shows_next_token_targets():
         "  <99> w10 w11",
         "  w10  w11 w12",
         "",
-        "attention      each token attends to those before it",
+        "sees           each token attends to itself and those before it",
         "targets        3 of 3 tokens",
     ]
     assert {c.role for c in x.inputs} == {"special", "shown"}
@@ -108,19 +120,20 @@ def test_prefix_is_described():
     n = 1 + sum(c.target is None for c in x.inputs)
     assert (
         x.visibility
-        == f"the first {n} tokens attend to each other, each later one to those before it"
+        == f"the first {n} tokens attend to each other, each later one also to those before it"
     )
 
 
 def test_seq2seq_row_shows_source_and_masked_target():
     tokens = text(range(10, 22), sentences=[0, 6])
     backward = explain(UnidirectionalLM(published.MASKED_LM, "backward", 3), BERT, tokens)
-    assert backward.visibility == "each token attends to those after it"
+    assert backward.visibility == "each token attends to itself and those after it"
     assert {cell.segment for cell in backward.inputs} == {0}
     assert {c.role for c in backward.inputs if c.target} <= {"masked", "replaced", "kept"}
     x = explain(Seq2SeqLM(published.MASKED_LM, (4, 5)), BERT, tokens)
     assert (
-        x.visibility == "the first 8 tokens attend to each other, each later one to those before it"
+        x.visibility
+        == "the first 8 tokens attend to each other, each later one also to those before it"
     )
     assert [cell.segment for cell in x.inputs] == [0] * 8 + [1] * 7
     lines = x.to_text().splitlines()
@@ -211,7 +224,7 @@ def test_every_target_is_shown_once_under_its_position(tokens, seed):
         answers = [c.target for c in x.inputs if c.target is not None]
         assert answers == Words(special).pieces(e.targets[e.targets != IGNORE_INDEX].tolist())
         assert [c.piece for c in x.inputs] == Words(special).pieces(e.inputs.tolist())
-        lines = x.to_text(60).split("attention ")[0].splitlines()
+        lines = x.to_text(60).split("\nsees ")[0].splitlines()
         start = next(
             i
             for i, line in enumerate(lines)
@@ -234,7 +247,10 @@ def test_json_has_the_same_content():
         "asked": "w11",
         "segment": None,
     }
-    assert list(data) == ["source", "inputs", "asks", "sees", "label", "weighting"]
+    assert list(data) == [
+        "source", "inputs", "asks", "sees", "label", "weighting", "facts", "losses", "reader",
+        "further", "words", "note",
+    ]  # fmt: skip
     assert data["asks"] == ["masked"]
     assert data["sees"] == x.visibility
     assert "\n" not in x.to_json()

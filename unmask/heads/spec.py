@@ -3,14 +3,17 @@
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+from jaxtyping import Int
 from torch import Tensor, nn
 
-from unmask.batch import Batch
+from unmask.batch import Batch, Example
 from unmask.config import OpenUnion
 from unmask.heads.classification.label_losses import LabelLoss
 from unmask.heads.language.top_k import TopKDistribution
 from unmask.model.architecture import StackArchitecture
 from unmask.model.layers.embeddings.token_embedding import TokenEmbedding
+from unmask.objectives.asked import AskedInputs, AskedTerm, count_targets
 from unmask.tokenizers.spec import SpecialTokenIds
 
 
@@ -41,6 +44,39 @@ class HeadSpec(OpenUnion):
     def terms(self) -> tuple[str, ...]:
         """The names of its losses over targets."""
         return (self.term,)
+
+    def asked_terms(self, example: Example) -> tuple[AskedTerm, ...]:
+        """Say which losses an example has, and over how many predictions: here, of its targets."""
+        weight = float(getattr(self, "weight", 1.0))
+        n = count_targets(example)
+        return (AskedTerm(term=self.term, n=n, loss=self.loss_description, weight=weight),)
+
+    @property
+    def loss_description(self) -> str:
+        """The loss of one prediction, in words."""
+        return "cross-entropy of the token"
+
+    @property
+    def reader(self) -> str | None:
+        """What reads the inputs of an example first, if it is not the model itself."""
+        return None
+
+    @property
+    def draws_inputs(self) -> bool:
+        """Whether the model reads inputs whose masked tokens this head has drawn."""
+        return False
+
+    def asked_inputs(
+        self, example: Example, drawn: Int[np.ndarray, "t"], source: str
+    ) -> tuple[AskedInputs, ...]:
+        """Return further inputs that are read, and what is asked of them.
+
+        Args:
+            example: the example.
+            drawn: its inputs with masked tokens drawn (`draws_inputs`).
+            source: by what they were drawn.
+        """
+        return ()
 
     @property
     def objective_term(self) -> str:

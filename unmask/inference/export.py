@@ -10,7 +10,6 @@ from typing import Any, Literal, cast, get_args
 import torch
 
 from unmask.adapters.folder import merged
-from unmask.bundled.models import BUNDLED_MODELS
 from unmask.checkpoints import elmo
 from unmask.checkpoints import folder as checkpoints
 from unmask.checkpoints.activations import ACTIVATIONS_FILE
@@ -19,7 +18,7 @@ from unmask.checkpoints.generator import write_generator
 from unmask.checkpoints.gguf.write import GgufDtype, require_gguf, write_gguf
 from unmask.checkpoints.huggingface.differences import opening_note, transformers_difference
 from unmask.checkpoints.huggingface.preprocessing import save_preprocessing
-from unmask.checkpoints.huggingface.read import HUB_PREFIX, LoadedModel
+from unmask.checkpoints.huggingface.read import LoadedModel
 from unmask.checkpoints.huggingface.write import to_external_config, write_folder
 from unmask.checkpoints.subword_head import write_subword_head
 from unmask.compression.structure.whole import is_divided, to_whole
@@ -34,7 +33,6 @@ from unmask.output import escape_markdown
 from unmask.saved_format import FORMAT, check_format
 from unmask.training.best_effort import best_effort
 from unmask.training.resume import library_versions
-from unmask.zoo.catalogue import ALIASES, MODELS
 
 ModelFormat = Literal["huggingface", "unmask", "elmo", "onnx", "gguf"]
 MODEL_FORMATS: tuple[str, ...] = get_args(ModelFormat)
@@ -54,14 +52,6 @@ def resolve_model_format(format_name: str | None) -> ModelFormat:
         known = f"{', '.join(MODEL_FORMATS[:-1])} or {MODEL_FORMATS[-1]}"
         raise ValueError(f"a model is written as {known}; got --to {format_name}")
     return cast(ModelFormat, format_name)
-
-
-def is_preset_name(model: str) -> bool:
-    """Return whether a name can only be a preset: known, or neither on the disk nor on the Hub."""
-    if Path(model).is_dir() or model in BUNDLED_MODELS:
-        return False
-    named = model in MODELS or model in ALIASES
-    return named or not (model.startswith(HUB_PREFIX) or os.sep in model or Path(model).exists())
 
 
 def check_new_folder(folder: Path) -> None:

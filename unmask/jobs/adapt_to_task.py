@@ -14,7 +14,7 @@ from unmask.finetuning.job.finetune_job import FinetuneJob
 from unmask.finetuning.methods.adapt_first import ADAPTATION_FOLDER, TaskAdaptivePretraining
 from unmask.finetuning.options.derived import default_learning_rate
 from unmask.inference.expand_vocabulary import add_words
-from unmask.inference.export import is_finished_run, is_preset_name, write_model
+from unmask.inference.export import is_finished_run, write_model
 from unmask.inference.open_model import load
 from unmask.jobs.corpus.prepare import check_sources, prepare
 from unmask.jobs.pretrain.apply_recipe import apply_recipe
@@ -32,7 +32,7 @@ from unmask.training.optimizers.layerwise import (
     parameters_by_layer_with_tied_output,
 )
 from unmask.training.schedules import SlantedTriangular
-from unmask.zoo.catalogue import get_preset, preset_for_config
+from unmask.zoo.catalogue import get_preset, is_preset_name, preset_for_config
 
 TASK_TEXT_FOLDER = "in-domain-text"
 """Subfolder of a fine-tuning run with the text of the task."""

@@ -18,6 +18,7 @@ from unmask.model.initialize import Initializer, NormalInit
 from unmask.model.layers.embeddings.adaptive import AdaptiveEmbedding, AdaptiveInput
 from unmask.model.layers.embeddings.token_embedding import TokenEmbedding
 from unmask.model.layers.feed_forward import LayerNorm, Norm
+from unmask.objectives.reach import FULL_REACH, Reach
 from unmask.tokenizers.spec import SpecialTokenIds
 
 AttentionPattern = Literal["bidirectional", "forward", "prefix"]
@@ -121,6 +122,11 @@ class BackboneArchitecture(Protocol):
     @property
     def picture_stack(self) -> "StackArchitecture | None":
         """The stack that reads pictures; None: there is none."""
+        ...
+
+    @property
+    def picture_description(self) -> str:
+        """How a picture is seen where texts are written about it, in words."""
         ...
 
     @property
@@ -361,6 +367,16 @@ class StackArchitecture:
     def picture_stack(self) -> "StackArchitecture | None":
         """The stack that reads pictures: itself, or None."""
         return self if self.reads_pictures else None
+
+    @property
+    def reaches(self) -> tuple[Reach, ...]:
+        """What each layer reads for a token, in the order of the layers: without a limit."""
+        return (FULL_REACH,) * self.n_layers
+
+    @property
+    def picture_description(self) -> str:
+        """It writes no texts about pictures."""
+        return ""
 
     @property
     def hides_patches(self) -> bool:

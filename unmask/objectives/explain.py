@@ -8,13 +8,17 @@ import string
 import textwrap
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 import numpy as np
+from jaxtyping import Bool, Int
 
 from unmask.batch import IGNORE_INDEX, Example
+from unmask.objectives.asked import AskedInputs, AskedTerm
 from unmask.objectives.features import (
+    PredictionOrder,
+    RandomTokens,
     Recurrence,
     ShiftedTargets,
     SubwordTargets,
@@ -22,6 +26,7 @@ from unmask.objectives.features import (
     WeightedTargets,
 )
 from unmask.objectives.objective import AnyObjective
+from unmask.objectives.reach import Reach, describe_reaches, reached
 from unmask.objectives.sentence_pairs.tasks import ADJACENT_SENTENCE_TERMS
 from unmask.output import safe_line as on_a_line
 from unmask.output import to_safe_json
@@ -77,6 +82,62 @@ class DescribesVisibility(Protocol):
         ...
 
 
+@runtime_checkable
+class DescribesWords(Protocol):
+    """An objective of word vectors that says more of the words that it reads."""
+
+    def describe_words(self, words: Sequence[str]) -> str | None:
+        """Say what is read of the words; None: their vectors alone."""
+        ...
+
+
+@runtime_checkable
+class AsksOfExamples(Protocol):
+    """What is needed of a head: see `unmask.heads.spec.HeadSpec`."""
+
+    @property
+    def reader(self) -> str | None:
+        """What reads the inputs first, if it is not the model."""
+        ...
+
+    def asked_terms(self, example: Example) -> tuple[AskedTerm, ...]:
+        """Return the losses of an example."""
+        ...
+
+    def asked_inputs(
+        self, example: Example, drawn: Int[np.ndarray, "t"], source: str
+    ) -> tuple[AskedInputs, ...]:
+        """Return further inputs that are read, and what is asked of them."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class AboutModel:
+    """What decides, besides an objective, what a model sees and is asked."""
+
+    facts: tuple[tuple[str, str], ...] = ()
+    """Names and sentences that come first: the model, its task, its tokenizer."""
+    heads: Sequence[AsksOfExamples] = ()
+    """The heads that the objective trains."""
+    reaches: tuple[Reach, ...] = ()
+    """Those of the only stack, or the decoder."""
+    source_reaches: tuple[Reach, ...] = ()
+    """Those of the encoder."""
+    drawn: Int[np.ndarray, "t"] | None = None
+    """The inputs with masked tokens drawn. None: no part of the model draws any."""
+    drawn_from: str = ""
+    """By what they were drawn."""
+    also: tuple[str, ...] = ()
+    """What it sees besides: a picture, the text before in training."""
+    remark: str | None = None
+    """What else must be known, at the end."""
+
+    def visible(self, example: Example, n_tokens: int) -> Bool[np.ndarray, "t t"]:
+        """Return which of the first `n_tokens` tokens the output at each of them depends on."""
+        visible = example.visible()[:n_tokens, :n_tokens]
+        return reached(visible, self.reaches) if self.reaches else visible
+
+
 @dataclass(frozen=True)
 class ExplainedToken:
     """A token that the model reads."""
@@ -89,6 +150,21 @@ class ExplainedToken:
     """Of two texts, or the parts of one, the one that it belongs to, from 0."""
     language: str | None = None
     """Its language, where the model is told it by an embedding."""
+    turn: int | None = None
+    """Of targets that are predicted one after the other, its number, from 1."""
+
+    @property
+    def answer(self) -> str:
+        """The target as it is shown, after its turn."""
+        return (self.target or "") if self.turn is None else f"{self.turn}:{self.target}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FurtherInputs:
+    """What a part of the model reads after, or beside, the inputs."""
+
+    title: str
+    tokens: tuple[ExplainedToken, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +183,19 @@ class ObjectiveExplanation:
     weighting: str | None = None
     """How losses of targets are weighted; None: all alike."""
     has_ranks: bool = True
-    """Whether who sees whom is what the ranks of tokens say."""
+    """Whether who sees whom is what the ranks of tokens, and the network's layers, say."""
+    facts: tuple[tuple[str, str], ...] = ()
+    """Names and sentences that come first: the model, its task, its tokenizer."""
+    reader: str | None = None
+    """What reads the inputs. None: the model, or its decoder."""
+    further: tuple[FurtherInputs, ...] = ()
+    """What is read besides, and what is asked of it."""
+    terms: tuple[AskedTerm, ...] = ()
+    """The losses, with the numbers of predictions."""
+    words: str | None = None
+    """What is read of the words, besides their vectors."""
+    remark: str | None = None
+    """What else must be known."""
 
     def to_json(self) -> str:
         """Write all of it as a line of JSON."""
@@ -123,27 +211,56 @@ class ObjectiveExplanation:
                 "sees": self.visibility,
                 "label": self.label,
                 "weighting": self.weighting,
+                "facts": dict(self.facts),
+                "losses": [asdict(term) for term in self.terms],
+                "reader": self.reader,
+                "further": [
+                    {"title": part.title, "inputs": of_tokens(part.tokens)} for part in self.further
+                ],
+                "words": self.words,
+                "note": self.remark,
             }
         )
 
     def styled_lines(self, width: int = 80) -> Iterator[list[tuple[str, str]]]:
         """Lay out lines of (text, style) for a terminal, with targets below the tokens."""
+        for name, text in self.facts:
+            yield from _wrapped_note(name, text, width)
+        if self.facts:
+            yield []
         if self.source is not None:
             yield [("inputs of the encoder", "label")]
             yield from _layout_block(self.source, width)
-        who = "the model" if self.source is None else "the decoder"
-        yield [(f"inputs of {who}", "label"), (", targets below", "shown")]
+        who = self.reader or ("the model" if self.source is None else "the decoder")
+        below = ", targets below" if any(cell.target for cell in self.inputs) else ""
+        yield [(f"inputs of {who}", "label"), (below, "shown")]
         yield from _layout_block(self.inputs, width)
-        if self.label is not None:
-            yield from _wrapped_note("text label", self.label, width)
-        yield from _wrapped_note("attention", self.visibility, width)
-        yield [(f"{'targets':{_MARGIN}}", "label"), *_role_counts(self.inputs)]
-        roles = [role for role in _ROLE_MEANINGS if any(cell.role == role for cell in self.inputs)]
-        if roles:
-            meanings = "; ".join(f"{role}: {_ROLE_MEANINGS[role]}" for role in roles)
-            yield from _wrapped_note("", meanings, width)
-        if self.weighting is not None:
-            yield from _wrapped_note("loss", self.weighting, width)
+        for part in self.further:
+            for line in textwrap.wrap(f"{part.title}, targets below", max(width, 20)):
+                yield [(line, "label")]
+            yield from _layout_block(part.tokens, width)
+        yield from self._notes(width)
+
+    def _notes(self, width: int) -> Iterator[list[tuple[str, str]]]:
+        """Lay out what is said below the tokens."""
+        sentences = (("words", self.words), ("text label", self.label), ("sees", self.visibility))
+        for name, text in sentences:
+            if text is not None:
+                yield from _wrapped_note(name, text, width)
+        if not self.further or any(cell.target is not None for cell in self.inputs):
+            yield [(f"{'targets':{_MARGIN}}", "label"), *_role_counts(self.inputs)]
+        cells = [*(self.source or ()), *self.inputs, *(c for x in self.further for c in x.tokens)]
+        shown = {cell.role for cell in cells}
+        meanings = [f"{role}: {text}" for role, text in _ROLE_MEANINGS.items() if role in shown]
+        if any(cell.turn is not None for cell in self.inputs):
+            meanings.append("the number before a target is its turn")
+        if meanings:
+            yield from _wrapped_note("", "; ".join(meanings), width)
+        losses = [*map(_describe_term, self.terms), *filter(None, [self.weighting])]
+        for i, text in enumerate(losses):
+            yield from _wrapped_note("" if i else "loss", text, width)
+        if self.remark is not None:
+            yield from _wrapped_note("note", self.remark, width)
 
     def to_text(self, width: int = 80) -> str:
         """Lay it out without color."""
@@ -169,55 +286,134 @@ class ObjectiveExplanation:
 
 
 def explain_example(
-    example: Example, tokenizer: PieceTokenizer, objective: AnyObjective
+    example: Example,
+    tokenizer: PieceTokenizer,
+    objective: AnyObjective,
+    about: AboutModel | None = None,
 ) -> ObjectiveExplanation:
-    """Explain the inputs, targets and visibility of an example."""
-    special = tokenizer.special_ids
-    roles = _token_roles(example.inputs, special)
+    """Explain the inputs, targets and visibility of an example, for a model or for any."""
+    about = about or AboutModel()
     description = (
         objective.visibility_description if isinstance(objective, DescribesVisibility) else None
     )
-    if description is None and (not example.has(ShiftedTargets) or example.rank is None):
-        roles = _target_roles(example, roles, special)
-    two = example.segments if example.part_ids is None else example.part_ids
-    segments = None if two is None else (two - two.min()).tolist()
-    source = None
-    if example.source is not None:
-        kinds = _token_roles(example.source, special)
-        for i in np.flatnonzero(example.source == special.mask).tolist():
-            kinds[i] = "masked"
-        pairs = zip(_visible_pieces(example.source, tokenizer), kinds, strict=True)
-        source = tuple(ExplainedToken(piece, role) for piece, role in pairs)
-    languages = _languages(example, special)
-    subwords = example.has(SubwordTargets)
-    answers = _require_output_vocabulary(special) if subwords else tokenizer
-    targets = iter(_visible_pieces(example.targets[example.targets != IGNORE_INDEX], answers))
-    inputs = tuple(
-        ExplainedToken(
-            piece,
-            role,
-            next(targets) if target != IGNORE_INDEX else None,
-            None if segments is None else segments[i],
-            languages[i],
-        )
-        for i, (piece, role, target) in enumerate(
-            zip(
-                _visible_pieces(example.inputs, tokenizer),
-                roles,
-                example.targets.tolist(),
-                strict=True,
-            )
-        )
+    terms = tuple(t for head in about.heads for t in head.asked_terms(example) if t.n != 0)
+    drawn = example.inputs if about.drawn is None else about.drawn
+    further = tuple(
+        FurtherInputs(title=part.title, tokens=_explain_further(part, tokenizer))
+        for head in about.heads
+        for part in head.asked_inputs(example, drawn, about.drawn_from)
+        if len(part.ids)
     )
+    words = None
+    if isinstance(objective, DescribesWords):
+        words = objective.describe_words(tokenizer.pieces(dict.fromkeys(example.inputs.tolist())))
     return ObjectiveExplanation(
-        source=source,
-        inputs=inputs,
+        source=_explain_source(example, tokenizer),
+        inputs=_explain_inputs(example, tokenizer, objective),
         loss_terms=objective.loss_terms,
-        visibility=_describe_visibility(example) if description is None else description,
+        visibility=description or _describe_visibility(example, objective, about),
         label=_describe_label(example, objective),
         weighting=_describe_weighting(example),
         has_ranks=description is None and not (example.rank is None and example.has(TwoStream)),
+        facts=about.facts,
+        reader=next((head.reader for head in about.heads if head.reader), None),
+        further=further,
+        terms=terms,
+        words=words,
+        remark=about.remark,
     )
+
+
+def _explain_inputs(
+    example: Example, tokenizer: PieceTokenizer, objective: AnyObjective
+) -> tuple[ExplainedToken, ...]:
+    """Explain what the decoder reads, or the only stack."""
+    special = tokenizer.special_ids
+    roles = _token_roles(example.inputs, special)
+    is_target = example.targets != IGNORE_INDEX
+    if _is_about_adjacent_sentences(objective):  # the decoders are asked
+        is_target = np.zeros_like(is_target)
+    elif not isinstance(objective, DescribesVisibility) and (
+        not example.has(ShiftedTargets) or example.rank is None
+    ):
+        roles = _target_roles(example, roles, special)
+    two = example.segments if example.part_ids is None else example.part_ids
+    segments = [None] * len(is_target) if two is None else (two - two.min()).tolist()
+    languages, turns = _languages(example, special), _turns(example)
+    subwords = example.has(SubwordTargets)
+    answers = _require_output_vocabulary(special) if subwords else tokenizer
+    targets = iter(_visible_pieces(example.targets[is_target], answers))
+    return tuple(
+        ExplainedToken(
+            piece,
+            role,
+            next(targets) if is_target[i] else None,
+            segments[i],
+            languages[i],
+            turns[i] if is_target[i] else None,
+        )
+        for i, (piece, role) in enumerate(
+            zip(_visible_pieces(example.inputs, tokenizer), roles, strict=True)
+        )
+    )
+
+
+def _turns(example: Example) -> list[int] | list[None]:
+    """Return the turns of targets that are predicted one after the other, in a drawn order."""
+    order = example.feature(PredictionOrder)
+    key = None if order is None else order.order
+    if key is None and example.rank is not None and example.has(TwoStream):
+        key = example.rank
+    if key is None:
+        return [None] * len(example.inputs)
+    at = example.targets != IGNORE_INDEX
+    turn = np.zeros(len(key), np.int64)
+    turn[at] = 1 + key[at].argsort().argsort()
+    return turn.tolist()
+
+
+def _explain_source(
+    example: Example, tokenizer: PieceTokenizer
+) -> tuple[ExplainedToken, ...] | None:
+    """Explain what the encoder reads, if there is one."""
+    if example.source is None:
+        return None
+    special = tokenizer.special_ids
+    roles = _token_roles(example.source, special)
+    for i in np.flatnonzero(example.source == special.mask).tolist():
+        roles[i] = "masked"
+    if (random := example.feature(RandomTokens)) is not None:
+        for i in random.columns.tolist():
+            roles[i] = "replaced"
+    if (places := example.position_ids) is not None:  # the source says what the decoder is asked
+        for i, target in zip(places.tolist(), example.targets.tolist(), strict=True):
+            if i < len(roles) and roles[i] == "shown":
+                roles[i] = "kept" if example.source[i] == target else "replaced"
+    pairs = zip(_visible_pieces(example.source, tokenizer), roles, strict=True)
+    return tuple(ExplainedToken(piece, role) for piece, role in pairs)
+
+
+def _explain_further(part: AskedInputs, tokenizer: PieceTokenizer) -> tuple[ExplainedToken, ...]:
+    """Explain further inputs: tokens, and places in a span."""
+    ids = part.ids
+    pieces = iter(_visible_pieces(ids[ids >= 0], tokenizer))
+    shown = [next(pieces) if i >= 0 else f"place {-i}" for i in ids.tolist()]
+    roles = _token_roles(ids, tokenizer.special_ids)
+    if part.replaced is not None:
+        for i in np.flatnonzero(part.replaced).tolist():
+            roles[i] = "replaced"
+    answers = [
+        _visible_pieces(np.array([x]), tokenizer)[0] if isinstance(x, int) else x
+        for x in part.answers
+    ]
+    segments = [None] * len(ids) if part.segments is None else part.segments
+    return tuple(map(ExplainedToken, shown, roles, answers, segments))
+
+
+def _describe_term(term: AskedTerm) -> str:
+    weight = "" if term.weight == 1 else f"{term.weight:g} times the "
+    count = "" if term.n is None else f", {term.n} prediction{'s' * (term.n != 1)}"
+    return f"{term.term}: {weight}{term.loss}{count}"
 
 
 def _token_record(token: ExplainedToken) -> dict[str, object]:
@@ -227,6 +423,8 @@ def _token_record(token: ExplainedToken) -> dict[str, object]:
         "asked": token.target,
         "segment": token.segment,
     }
+    if token.turn is not None:
+        record["turn"] = token.turn
     return record if token.language is None else record | {"language": token.language}
 
 
@@ -268,15 +466,15 @@ def _target_roles(
 
     target_roles = roles.copy()
     subwords, two_stream = example.feature(SubwordTargets), example.has(TwoStream)
+    if two_stream and example.rank is None:  # two directions, of which each has read the other side
+        return target_roles
     for place in np.flatnonzero(example.targets != IGNORE_INDEX).tolist():
         if subwords is None:
             where = np.array([place + example.has(ShiftedTargets)])
             answer = None if two_stream else example.targets[[place]]
         else:
             where = np.flatnonzero(subwords.position_of == place)
-            answer = (
-                None if two_stream else _spell_subword(int(example.targets[place]), special_ids)
-            )
+            answer = _spell_subword(int(example.targets[place]), special_ids)
         for i in where.tolist():
             target_roles[i] = "unseen" if answer is None else role(example.inputs[where], answer)
     return target_roles
@@ -336,7 +534,7 @@ def _layout_block(cells: Sequence[ExplainedToken], width: int) -> Iterator[list[
         above: list[tuple[str, str]] = [(name, "label")]
         below: list[tuple[str, str]] = [(" " * len(name), "shown")]
         for cell in row:
-            answer = cell.target or ""
+            answer = cell.answer
             space = _cell_width(cell) - display_width(cell.piece)
             above += [(cell.piece, cell.role), (" " * (space + 1), "shown")]
             style = "answer" if cell.role in ("shown", "special", "sentinel") else cell.role
@@ -351,7 +549,7 @@ def _layout_block(cells: Sequence[ExplainedToken], width: int) -> Iterator[list[
 
 
 def _cell_width(cell: ExplainedToken) -> int:
-    return max(display_width(cell.piece), display_width(cell.target or ""))
+    return max(display_width(cell.piece), display_width(cell.answer))
 
 
 def _split_into_rows(cells: Sequence[ExplainedToken], width: int) -> Iterator[list[ExplainedToken]]:
@@ -394,22 +592,55 @@ _ROLE_MEANINGS = {
 }
 
 
-def _describe_visibility(example: Example) -> str:
+def _describe_visibility(example: Example, objective: AnyObjective, about: AboutModel) -> str:
+    """Say who sees whom, by the ranks of tokens and the layers of the network."""
+    text = _describe_stack(example, objective, about.reaches)
+    if example.source is not None:
+        source = describe_reaches(about.source_reaches, causal=False)
+        encoder = source or "every token attends to every token"
+        places = "" if example.position_ids is None else "; its positions are those in the text"
+        text = f"encoder: {encoder}; decoder: {text}, and to all of the encoder{places}"
+    if _is_about_adjacent_sentences(objective):
+        text += _describe_decoders(objective)
+    return "; ".join((text, *about.also))
+
+
+def _describe_stack(example: Example, objective: AnyObjective, reaches: Sequence[Reach]) -> str:
+    """Say who sees whom in the only stack, or in the decoder."""
     rank = example.rank
+    is_recurrent = bool(reaches) and all(reach.by == "state" for reach in reaches)
     if rank is None and example.has(TwoStream):
-        return "each word is predicted from those before it, and once more from those after it"
-    before = "each token attends to those before it"
-    after = "each token attends to those after it"
-    if rank is None:
-        parts = example.part_ids is not None and example.part_ids.any()
-        ahead = (
-            "; a masked token is predicted at the position before it"
-            if example.has(ShiftedTargets)
-            else ""
+        how = "recurrent, without attention: " if is_recurrent else ""
+        return (
+            f"{how}each word is predicted from those before it, and once more from those after it"
         )
+    causal = rank is not None and bool((np.diff(rank) == 1).all())
+    limits = describe_reaches(reaches, causal=causal)
+    parts = example.part_ids is not None and example.part_ids.any()
+    unit = "sentence" if _is_about_adjacent_sentences(objective) else "part"
+    in_unit = f" of its own {unit}" if parts else ""
+    ahead = (
+        "; a masked token is predicted at the position before it"
+        if rank is None and example.has(ShiftedTargets) and not parts
+        else ""
+    )
+    if limits is not None and reaches[0].by != "attention":
+        how = "recurrent, without attention" if is_recurrent else "without attention"
+        limits = f"{how}: {limits}"
+    if limits is not None and (rank is None or causal):
+        return f"{limits}{f', in its own {unit}' if parts else ''}{ahead}"
+    base = _describe_ranks(example) if rank is not None else None
+    if base is None:
         places = example.position_ids
         anew = "" if places is None or (np.diff(places) == 1).all() else "; positions start anew"
-        return f"every token attends to every token{' of its own part' if parts else ahead + anew}"
+        return f"every token attends to every token{in_unit or ahead + anew}"
+    return base if limits is None else f"{base}; of these, {limits}"
+
+
+def _describe_ranks(example: Example) -> str:
+    """Say who sees whom by the ranks of tokens."""
+    rank = example.rank
+    assert rank is not None
     if example.has(TwoStream):
         recurrence = example.feature(Recurrence)
         order = (
@@ -424,21 +655,21 @@ def _describe_visibility(example: Example) -> str:
         )
     n = int((rank == rank.min()).sum())
     if (np.diff(rank) == 1).all():
-        decoder_visibility = before
-    elif (np.diff(rank) == -1).all():
-        decoder_visibility = after
-    elif (rank[:n] == rank[0]).all() and (np.diff(rank[n - 1 :]) == 1).all():
-        decoder_visibility = (
-            f"the first {n} tokens attend to each other, each later one to those before it"
-        )
-    else:
-        decoder_visibility = "each token attends to those of its own rank and of lower ones"
-    if example.source is None:
-        return decoder_visibility
-    places = "" if example.position_ids is None else "; its positions are those in the text"
+        return "each token attends to itself and those before it"
+    if (np.diff(rank) == -1).all():
+        return "each token attends to itself and those after it"
+    if (rank[:n] == rank[0]).all() and (np.diff(rank[n - 1 :]) == 1).all():
+        return f"the first {n} tokens attend to each other, each later one also to those before it"
+    return "each token attends to those of its own rank and of lower ones"
+
+
+def _describe_decoders(objective: AnyObjective) -> str:
+    """Say what predicts the neighbors of a sentence."""
+    if ADJACENT_SENTENCE_TERMS[0] not in objective.loss_terms:
+        return ""
     return (
-        f"encoder: every token attends to every token; decoder: {decoder_visibility}, and to all "
-        f"of the encoder{places}"
+        "; the vector of a sentence goes to two decoders, which predict each word of the sentence "
+        "before and of the one after from this vector and from the words before it"
     )
 
 

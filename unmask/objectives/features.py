@@ -100,6 +100,18 @@ class SubwordTargets(Feature):
         return
 
 
+@dataclass(frozen=True)
+class RandomTokens(Feature):
+    """Random tokens in a source, in the place of others. Not an input of models."""
+
+    columns: Int[np.ndarray, "r"]
+
+    @classmethod
+    def collate(cls, rows: ExampleRows) -> None:
+        """Return nothing."""
+        return
+
+
 class RecurrenceMemory:
     """Hidden states of the segments before each row, to which every layer attends as well.
 

@@ -103,9 +103,13 @@ class ObjectiveMixture:
         self, text: Tokens, special_ids: SpecialTokenIds, rng: np.random.Generator
     ) -> Example:
         """Sample a part and let it hide the text."""
+        return self.components[self.draw_component(rng)][1](text, special_ids, rng)
+
+    def draw_component(self, rng: np.random.Generator) -> int:
+        """Sample the index of a part; the generator's first number decides."""
         sums = np.cumsum([weight for weight, _ in self.components])
         drawn = int(np.searchsorted(sums, rng.random() * sums[-1], side="right"))
-        return self.components[min(drawn, len(self.components) - 1)][1](text, special_ids, rng)
+        return min(drawn, len(self.components) - 1)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,9 @@
 """MODELS: all presets by name. A new family is one line here."""
 
 import difflib
+import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from unmask.bundled.models import BUNDLED_MODELS
@@ -85,6 +87,8 @@ TEXT_MODELS: Mapping[str, Published] = {
     name: card for name, card in MODELS.items() if not card.reads_pictures
 }
 """Those that read texts."""
+HUB_PREFIX = "hf:"
+"""Of the names of models on the Hub."""
 ALIASES = {
     "bert-base": "bert-base-uncased",
     "bert-large": "bert-large-uncased",
@@ -95,6 +99,14 @@ ALIASES = {
     "gpt2-small": "gpt2",
 }
 """Common short names."""
+
+
+def is_preset_name(model: str) -> bool:
+    """Return whether a name can only be a preset: known, or neither on the disk nor on the Hub."""
+    if Path(model).is_dir() or model in BUNDLED_MODELS:
+        return False
+    named = model in MODELS or model in ALIASES
+    return named or not (model.startswith(HUB_PREFIX) or os.sep in model or Path(model).exists())
 
 
 def get_preset(name: str) -> Published:

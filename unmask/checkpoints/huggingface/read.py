@@ -50,12 +50,11 @@ from unmask.objectives.published import CAUSAL_LM, MASKED_LM, XLNET, ObjectiveSp
 from unmask.saved_format import read_record
 from unmask.tokenizers.encode import Tokenizer
 from unmask.word_vectors.train.trainer import WORD_VECTOR_METHODS, WordVectorMethod
-from unmask.zoo.catalogue import preset_for_config
+from unmask.zoo.catalogue import HUB_PREFIX, preset_for_config
 from unmask.zoo.native_format import with_expressible_format
 from unmask.zoo.preset import Published, question_answering_head, token_classification_head
 from unmask.zoo.unsupported_classes import UNSUPPORTED_CLASSES
 
-HUB_PREFIX = "hf:"
 MULTI_LABEL = "multi_label_classification"
 """`problem_type` of a multi-label classifier."""
 POOLER_WEIGHT = "pooler.dense.weight"

@@ -8,13 +8,14 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from unmask.batch import Batch
+from unmask.batch import IGNORE_INDEX, Batch, Example
 from unmask.heads.classification.label_losses import CrossEntropy, LabelLoss
 from unmask.heads.prediction import Prediction
 from unmask.heads.spec import HeadSpec
 from unmask.model.architecture import StackArchitecture
 from unmask.model.layers.embeddings.token_embedding import TokenEmbedding
 from unmask.model.layers.feed_forward import ACTIVATIONS, Activation, Dropout
+from unmask.objectives.asked import AskedTerm
 
 TokenPooling = Literal["first", "last", "ends", "mean", "max", "concat", "summary"]
 """Pooling of the hidden states of a text to one vector; see `SequenceClassification`."""
@@ -60,6 +61,11 @@ class SequenceClassification(HeadSpec):
     """Whether the architecture's norm follows the activation (ModernBERT)."""
     bias: bool = True
     dropout: float = 0.1
+
+    def asked_terms(self, example: Example) -> tuple[AskedTerm, ...]:
+        """The label of the text, if it has one."""
+        n = int(isinstance(example.label, int) and example.label != IGNORE_INDEX)
+        return (AskedTerm(term=self.term, n=n, loss="cross-entropy of the label of the text"),)
 
     @property
     def labels_texts(self) -> bool:

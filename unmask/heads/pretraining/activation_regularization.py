@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from unmask.batch import Batch
+from unmask.batch import Batch, Example
 from unmask.heads.prediction import Prediction, Term
 from unmask.heads.spec import HeadSpec
 from unmask.model.architecture import StackArchitecture
 from unmask.model.layers.embeddings.token_embedding import TokenEmbedding
+from unmask.objectives.asked import AskedTerm
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +29,11 @@ class ActivationRegularization(HeadSpec):
     """Weight of the mean square of hidden states."""
     temporal_weight: float = 1.0
     """Weight of the mean square of differences between adjacent hidden states."""
+
+    def asked_terms(self, example: Example) -> tuple[AskedTerm, ...]:
+        """No prediction: hidden states are to be small, and to change slowly."""
+        loss = "squares of hidden states, and of their changes from token to token"
+        return (AskedTerm(term=self.term, n=None, loss=loss),)
 
     @property
     def is_kept_after_pretraining(self) -> bool:

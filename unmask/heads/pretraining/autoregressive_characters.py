@@ -41,6 +41,11 @@ class AutoregressiveCharacters(HeadSpec):
     mask_id: int = 0xE003
     """Code point whose embedding stands for characters that are not predicted yet."""
 
+    @property
+    def loss_description(self) -> str:
+        """A bucket of hashes stands for each character."""
+        return "cross-entropy of the character's hash bucket, given those of earlier turns"
+
     def build(
         self, architecture: StackArchitecture, embedding_table: TokenEmbedding
     ) -> "AutoregressiveCharactersHead":

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from unmask.batch import Batch
+from unmask.batch import Batch, Example
 from unmask.heads.language.language_modeling import LanguageModeling
 from unmask.heads.prediction import Prediction, Term
 from unmask.heads.spec import HeadSpec
@@ -14,6 +14,7 @@ from unmask.model.architecture import StackArchitecture
 from unmask.model.backbones.transformer import Architecture
 from unmask.model.layers.embeddings.adaptive import AdaptiveInput
 from unmask.model.layers.embeddings.token_embedding import TokenEmbedding
+from unmask.objectives.asked import AskedTerm, count_targets
 from unmask.objectives.features import TwoStream
 from unmask.tokenizers.spec import SpecialTokenIds
 
@@ -45,6 +46,11 @@ class BidirectionalLM(HeadSpec):
             if vocabulary is None
             else replace(self, output_vocab_size=vocabulary.special_ids.vocab_size)
         )
+
+    def asked_terms(self, example: Example) -> tuple[AskedTerm, ...]:
+        """Each word twice, once from either side."""
+        loss = "cross-entropy of the word, from those before it and again from those after it"
+        return (AskedTerm(term=self.term, n=2 * count_targets(example), loss=loss),)
 
     @property
     def gives_perplexity(self) -> bool:

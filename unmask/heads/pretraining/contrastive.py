@@ -4,18 +4,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from unmask.batch import Batch
+from unmask.batch import Batch, Example
 from unmask.heads.prediction import Prediction, Term
 from unmask.heads.pretraining.sentence_reconstruction import QuickThoughts
 from unmask.heads.spec import HeadSpec
 from unmask.model.architecture import StackArchitecture
 from unmask.model.layers.embeddings.token_embedding import TokenEmbedding
 from unmask.model.layers.feed_forward import ACTIVATIONS, Activation
+from unmask.objectives.asked import AskedTerm
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +46,12 @@ class ContrastiveLoss(HeadSpec):
     def __post_init__(self) -> None:
         if not self.temperature > 0:
             raise ValueError(f"temperature must be above 0, got {self.temperature}")
+
+    def asked_terms(self, example: Example) -> tuple[AskedTerm, ...]:
+        """Each pair of parts: which of the batch is the other one?"""
+        n = 0 if example.part_ids is None else len(np.unique(example.part_ids)) - 1
+        loss = "cross-entropy of the other part among those of the batch"
+        return (AskedTerm(term=self.term, n=n, loss=loss),)
 
     @property
     def is_kept_after_pretraining(self) -> bool:

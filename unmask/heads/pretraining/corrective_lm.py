@@ -3,13 +3,14 @@
 from dataclasses import dataclass
 from typing import ClassVar, cast
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from unmask.batch import Batch
+from unmask.batch import IGNORE_INDEX, Batch, Example
 from unmask.heads.language.language_modeling import LanguageModeling, LanguageModelingHead
 from unmask.heads.language.linear_cross_entropy import ROWS_PER_CHUNK
 from unmask.heads.prediction import Prediction, Term
@@ -18,6 +19,7 @@ from unmask.heads.spec import HeadSpec
 from unmask.model.architecture import StackArchitecture
 from unmask.model.layers.embeddings.token_embedding import TokenEmbedding, require_embedding_table
 from unmask.model.layers.feed_forward import Activation
+from unmask.objectives.asked import AskedInputs, AskedTerm, count_targets, original_tokens
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +48,36 @@ class CorrectiveLM(HeadSpec):
     def objective_term(self) -> str:
         """The term that an objective must have for this one to be computed, too."""
         return self.required_term
+
+    def asked_terms(self, example: Example) -> tuple[AskedTerm, ...]:
+        """The token at each target, and of all tokens of the first part: is it to be copied?"""
+        copied = "binary cross-entropy: is the token the original?"
+        n = int(_first_part(example).sum())
+        token = "cross-entropy of the original token, copied or predicted"
+        return (
+            AskedTerm(term=self.copy_term, n=n, loss=copied, weight=self.copy_weight),
+            AskedTerm(term=self.term, n=count_targets(example), loss=token, weight=self.weight),
+        )
+
+    def asked_inputs(
+        self, example: Example, drawn: Int[np.ndarray, "t"], source: str
+    ) -> tuple[AskedInputs, ...]:
+        """Return what the model reads, with the original token at targets."""
+        replaced = drawn != original_tokens(example)
+        answers = [
+            int(target) if target != IGNORE_INDEX else "copy" if first else None
+            for target, first in zip(example.targets, _first_part(example), strict=True)
+        ]
+        segments = None if example.part_ids is None else example.part_ids.tolist()
+        return (
+            AskedInputs(
+                title=f"inputs of the model, tokens at targets {source}",
+                ids=drawn,
+                answers=answers,
+                replaced=replaced,
+                segments=segments,
+            ),
+        )
 
     def build(
         self, architecture: StackArchitecture, embedding_table: TokenEmbedding
@@ -134,3 +166,10 @@ def _corruptible(batch: Batch) -> Bool[Tensor, "b t"]:
     """Return a mask of tokens that may have been replaced: none in second parts."""
     is_token = batch.is_token()
     return is_token if batch.part_ids is None else is_token & (batch.part_ids % 2 == 0)
+
+
+def _first_part(example: Example) -> Bool[np.ndarray, "t"]:
+    """Return which tokens of an example may have been replaced."""
+    if example.part_ids is None:
+        return np.ones(len(example.inputs), bool)
+    return example.part_ids == 0

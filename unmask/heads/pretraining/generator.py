@@ -55,6 +55,21 @@ class Generator(HeadSpec):
             raise ValueError(f"n_layers must be at least 1, got {self.n_layers}")
 
     @property
+    def loss_description(self) -> str:
+        """The generator's loss."""
+        return "cross-entropy of the token, by the generator"
+
+    @property
+    def reader(self) -> str:
+        """The smaller network."""
+        return "the generator"
+
+    @property
+    def draws_inputs(self) -> bool:
+        """True."""
+        return True
+
+    @property
     def language_head(self) -> LanguageModeling:
         """The head of the smaller network."""
         return LanguageModeling(

@@ -3,17 +3,19 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from jaxtyping import Float
+import numpy as np
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from unmask.batch import Batch
+from unmask.batch import Batch, Example
 from unmask.heads.prediction import Prediction, Term
 from unmask.heads.pretraining.generator_inputs import GeneratorInputs
 from unmask.heads.spec import HeadSpec
 from unmask.model.architecture import StackArchitecture
 from unmask.model.layers.embeddings.token_embedding import TokenEmbedding
 from unmask.model.layers.feed_forward import ACTIVATIONS, Activation
+from unmask.objectives.asked import AskedInputs, AskedTerm, original_tokens
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +38,31 @@ class ReplacedTokenDetection(HeadSpec):
     def objective_term(self) -> str:
         """The term that an objective must have for this one to be computed, too."""
         return self.required_term
+
+    def asked_terms(self, example: Example) -> tuple[AskedTerm, ...]:
+        """All tokens, special ones too: was each replaced?"""
+        return (
+            AskedTerm(
+                term=self.term,
+                n=len(example.inputs),
+                loss="binary cross-entropy: was the token replaced?",
+                weight=self.weight,
+            ),
+        )
+
+    def asked_inputs(
+        self, example: Example, drawn: Int[np.ndarray, "t"], source: str
+    ) -> tuple[AskedInputs, ...]:
+        """Return what the model reads; a token that was drawn as it was counts as original."""
+        replaced = drawn != original_tokens(example)
+        return (
+            AskedInputs(
+                title=f"inputs of the discriminator, tokens at targets {source}",
+                ids=drawn,
+                answers=["replaced" if x else "original" for x in replaced.tolist()],
+                replaced=replaced,
+            ),
+        )
 
     def build(
         self, architecture: StackArchitecture, embedding_table: TokenEmbedding

@@ -3,11 +3,12 @@
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from unmask.batch import IGNORE_INDEX, Batch, Visibility
+from unmask.batch import IGNORE_INDEX, Batch, Example, Visibility
 from unmask.heads.classification.sequence_classification import check_bidirectional
 from unmask.heads.language.linear_cross_entropy import linear_cross_entropy
 from unmask.heads.prediction import Prediction, Term
@@ -16,6 +17,7 @@ from unmask.model.architecture import StackArchitecture
 from unmask.model.backbones.recurrent_layers import GRULayer
 from unmask.model.layers.embeddings.token_embedding import TokenEmbedding, require_embedding_table
 from unmask.model.text_layout import TextLayout
+from unmask.objectives.asked import AskedInputs, AskedTerm
 
 SentencePooling = Literal["last", "ends", "mean", "first"]
 """Pooling of a sentence: the hidden state of a token, the last outputs of both directions, or the
@@ -93,6 +95,39 @@ class SkipThoughts(HeadSpec):
     def objective_term(self) -> str:
         """The term that an objective must have for the head to be trained."""
         return self.required_term
+
+    def asked_terms(self, example: Example) -> tuple[AskedTerm, ...]:
+        """The words of each sentence that has one before it, and of each that has one after it."""
+        counts = [sum(x is not None for x in view.answers) for view in self._decoders(example)]
+        return tuple(
+            AskedTerm(term=term, n=n, loss="cross-entropy of the word")
+            for term, n in zip(self.terms, counts, strict=True)
+        )
+
+    def asked_inputs(
+        self, example: Example, drawn: Int[np.ndarray, "t"], source: str
+    ) -> tuple[AskedInputs, ...]:
+        """Return what each decoder reads, beside the vector of the neighbor, and is asked."""
+        return self._decoders(example)
+
+    @staticmethod
+    def _decoders(example: Example) -> tuple[AskedInputs, ...]:
+        part = np.zeros_like(example.inputs) if example.part_ids is None else example.part_ids
+        both = {"before": part > 0, "after": part < part.max(initial=0)}
+        return tuple(
+            AskedInputs(
+                title=f"inputs of a decoder, beside the vector of the sentence {side}",
+                ids=example.inputs[where],
+                answers=[None if t == IGNORE_INDEX else t for t in example.targets[where].tolist()],
+                segments=part[where].tolist(),
+            )
+            for side, where in both.items()
+        )
+
+    @property
+    def reader(self) -> str:
+        """The encoder of sentences, which is asked nothing itself."""
+        return "the encoder of sentences"
 
     @property
     def gives_perplexity(self) -> bool:
@@ -196,6 +231,12 @@ class QuickThoughts(HeadSpec):
 
     term: str = "sentences_found"
     pooling: SentencePooling = "last"
+
+    def asked_terms(self, example: Example) -> tuple[AskedTerm, ...]:
+        """Each sentence that has a neighbor: which of the batch are they?"""
+        n = 0 if example.part_ids is None else len(np.unique(example.part_ids))
+        loss = "cross-entropy of its neighbors among the sentences of the batch"
+        return (AskedTerm(term=self.term, n=n if n > 1 else 0, loss=loss),)
 
     @property
     def is_kept_after_pretraining(self) -> bool:

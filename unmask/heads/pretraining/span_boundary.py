@@ -3,18 +3,20 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from unmask.batch import Batch
+from unmask.batch import IGNORE_INDEX, Batch, Example
 from unmask.heads.language.linear_cross_entropy import linear_cross_entropy
 from unmask.heads.prediction import Prediction, Term
 from unmask.heads.spec import HeadSpec
 from unmask.model.architecture import StackArchitecture
 from unmask.model.layers.embeddings.token_embedding import TokenEmbedding, require_embedding_table
 from unmask.model.layers.feed_forward import ACTIVATIONS, Activation
+from unmask.objectives.asked import AskedInputs, AskedTerm
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +42,37 @@ class SpanBoundaryObjective(HeadSpec):
     def objective_term(self) -> str:
         """The term that an objective must have for this one to be computed, too."""
         return self.required_term
+
+    def asked_terms(self, example: Example) -> tuple[AskedTerm, ...]:
+        """The first tokens of each span once more."""
+        index = self._spans(example)[2]
+        loss = "cross-entropy of the token, from both ends of its span and its place in it"
+        n = int((index < self.max_span_length).sum())
+        return (AskedTerm(term=self.term, n=n, loss=loss, weight=self.weight),)
+
+    def asked_inputs(
+        self, example: Example, drawn: Int[np.ndarray, "t"], source: str
+    ) -> tuple[AskedInputs, ...]:
+        """Return, span by span, both ends with the places between them."""
+        before, after, index = self._spans(example)
+        targets = example.targets[example.targets != IGNORE_INDEX]
+        ids, answers, segments = list[int](), list[int | str | None](), list[int]()
+        for k, first in enumerate(np.flatnonzero(index == 0).tolist()):
+            n = min(int((before == before[first]).sum()), self.max_span_length)
+            answers_here = targets[first : first + n]
+            ends = example.inputs[[before[first], min(after[first], len(example.inputs) - 1)]]
+            ids += [int(ends[0]), *range(-1, -1 - len(answers_here), -1), int(ends[1])]
+            answers += [None, *answers_here.tolist(), None]
+            segments += [k] * (len(answers_here) + 2)
+        title = "inputs of the span boundary objective: states of both ends of a span, and a place"
+        ids_read = np.array(ids, np.int64)
+        return (AskedInputs(title=title, ids=ids_read, answers=answers, segments=segments),)
+
+    @staticmethod
+    def _spans(example: Example) -> tuple[np.ndarray, ...]:
+        """Return the positions before and after each target's span, and its index there."""
+        where = torch.from_numpy(np.flatnonzero(example.targets != IGNORE_INDEX))
+        return tuple(x.numpy() for x in span_of_position(where))
 
     def build(
         self, architecture: StackArchitecture, embedding_table: TokenEmbedding

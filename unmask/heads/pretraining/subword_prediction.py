@@ -40,6 +40,11 @@ class SubwordPrediction(HeadSpec):
         )
 
     @property
+    def loss_description(self) -> str:
+        """A whole subword at one of its characters."""
+        return "cross-entropy of the subword, at one of its characters"
+
+    @property
     def is_kept_after_pretraining(self) -> bool:
         """False: it is used for pretraining only."""
         return False

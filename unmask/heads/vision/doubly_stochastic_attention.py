@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from unmask.batch import IGNORE_INDEX, Batch
+from unmask.batch import IGNORE_INDEX, Batch, Example
 from unmask.heads.prediction import Prediction, Term
 from unmask.heads.spec import HeadSpec
 from unmask.model.architecture import StackArchitecture
 from unmask.model.layers.embeddings.token_embedding import TokenEmbedding
+from unmask.objectives.asked import AskedTerm
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +25,11 @@ class DoublyStochasticAttention(HeadSpec):
     required_term: str = "next_token"
     weight: float = 1.0
     """lambda (released code: 1)."""
+
+    def asked_terms(self, example: Example) -> tuple[AskedTerm, ...]:
+        """No prediction: all patches are to be attended to alike over a caption."""
+        loss = "squared differences from 1 of each patch's attention, over the caption"
+        return (AskedTerm(term=self.term, n=None, loss=loss),)
 
     @property
     def is_kept_after_pretraining(self) -> bool:

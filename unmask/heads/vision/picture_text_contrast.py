@@ -8,11 +8,12 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from unmask.batch import Batch
+from unmask.batch import Batch, Example
 from unmask.heads.prediction import Prediction, Term
 from unmask.heads.spec import HeadSpec
 from unmask.model.architecture import StackArchitecture
 from unmask.model.layers.embeddings.token_embedding import TokenEmbedding
+from unmask.objectives.asked import AskedTerm
 from unmask.objectives.inputs.pictures import Pictures
 
 MAX_LOGIT_SCALE = math.log(100.0)
@@ -38,6 +39,11 @@ class PictureTextContrast(HeadSpec):
     def __post_init__(self) -> None:
         if not self.initial_temperature > 0:
             raise ValueError(f"initial_temperature must be above 0, got {self.initial_temperature}")
+
+    def asked_terms(self, example: Example) -> tuple[AskedTerm, ...]:
+        """The text: which of the batch is its picture, and the other way round?"""
+        loss = "cross-entropy of its picture among those of the batch, and of the text for it"
+        return (AskedTerm(term=self.term, n=1, loss=loss),)
 
     def build(
         self, architecture: StackArchitecture, embedding_table: TokenEmbedding

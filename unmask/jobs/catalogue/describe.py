@@ -9,7 +9,6 @@ from unmask.bundled.models import BUNDLED_MODELS
 from unmask.checkpoints.huggingface.read import LoadedModel
 from unmask.compression.methods import format_methods, recorded_methods
 from unmask.config import to_dict, to_expression
-from unmask.inference.export import is_preset_name
 from unmask.inference.open_model import load
 from unmask.inference.vectors.load_word_vectors import (
     describe_word_vectors,
@@ -23,7 +22,7 @@ from unmask.planning.flops import default_target_fraction, training_flops_per_to
 from unmask.planning.memory import state_bytes
 from unmask.reports.formatting import NARROW_SPACE, RealNumber, format_bytes, format_si
 from unmask.training.config import Recipe
-from unmask.zoo.catalogue import get_preset
+from unmask.zoo.catalogue import get_preset, is_preset_name
 from unmask.zoo.preset import FinetuningDefaults, Published
 
 

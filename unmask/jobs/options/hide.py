@@ -26,6 +26,9 @@ class HideOptions(JobOptions):
     language: str | None = field(default=None, metadata=flag(metavar="NAME", shown_default="none"))
     """Language of the text, for models that are told it (XLM, mBART): en; of a text and its
     translation, each a line, both: de+en."""
+    tokenizer: str | Path | None = field(default=None, metadata=flag(metavar="FOLDER"))
+    """Folder of a tokenizer or a run for a model that has no tokenizer; unmask-mini-en: that of the
+    bundled model."""
     seed: int = 0
     """Random seed for target selection and corruption."""
     changes: Sequence[str] = field(default=(), metadata=flag("--set", metavar="KEY=VALUE"))

@@ -21,6 +21,7 @@ from unmask.model.layers.per_layer import LayerWidths, select_cyclic
 from unmask.model.positions.learned import LearnedPositions
 from unmask.model.positions.scheme import PositionScheme
 from unmask.model.variants import AttentionVariant, LayerVariants, SequentialSublayers, Sublayers
+from unmask.objectives.reach import FULL_REACH, Reach
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -239,6 +240,21 @@ class BlockArchitecture(StackArchitecture):
         )
         dilation = self.attention.dilation
         return window, dilation[i % len(dilation)] if dilation else 1
+
+    @property
+    def reaches(self) -> tuple[Reach, ...]:
+        """What each layer reads for a token: its window, or its convolutions."""
+        return tuple(map(self._layer_reach, range(self.n_layers)))
+
+    def _layer_reach(self, i: int) -> Reach:
+        """Return what layer i reads; attention beside convolutions reads as far as alone."""
+        kind = self.layer_type(i)
+        if kind is not None and not kind.has_attention:
+            return Reach(by="filters", before=kind.reach, after=kind.reach)
+        window, step = self.window_and_dilation(i)
+        if window is None:
+            return FULL_REACH
+        return Reach(before=window * step, after=window * step, step=step)
 
     @property
     def segment_count(self) -> int:

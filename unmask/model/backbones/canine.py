@@ -35,6 +35,7 @@ from unmask.model.positions.learned import LearnedPositions
 from unmask.model.positions.module import PositionLayer, PositionModule
 from unmask.model.positions.scheme import PositionScheme
 from unmask.model.requested_states import record_input, requested_states
+from unmask.objectives.reach import FULL_REACH, Reach
 
 PAD_CODE_POINT = 0
 """The code point of padding."""
@@ -115,6 +116,12 @@ class CanineArchitecture(StackArchitecture):
     def max_positions(self) -> int | None:
         """The length of the longest text."""
         return self.blocks.max_positions
+
+    @property
+    def reaches(self) -> tuple[Reach, ...]:
+        """What each layer reads for a character; molecules of several, in the deep stack, all."""
+        local = Reach(block=self.local_attention_block)
+        return (local, *self.blocks.reaches, FULL_REACH)
 
     @property
     def has_summary(self) -> bool:

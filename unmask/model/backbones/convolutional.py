@@ -25,6 +25,7 @@ from unmask.model.layers.embeddings.adaptive import AdaptiveEmbedding
 from unmask.model.layers.feed_forward import ACTIVATIONS, Activation, Dropout
 from unmask.model.requested_states import requested_states
 from unmask.model.text_layout import TextLayout
+from unmask.objectives.reach import Reach
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +57,12 @@ class ConvolutionalArchitecture(StackArchitecture):
     def ignored_fields(self) -> tuple[str, ...]:
         """Fields that have no effect on this network, or only on heads."""
         return ("norm", "biases", "causal")
+
+    @property
+    def reaches(self) -> tuple[Reach, ...]:
+        """What each layer reads for a token: what its widest filter spans."""
+        widest = max(self.filter_widths)
+        return (Reach(by="filters", before=(widest - 1) // 2, after=widest // 2),) * self.n_layers
 
     def with_attention_pattern(
         self, pattern: AttentionPattern, *, generates: bool = False

@@ -72,6 +72,11 @@ class TwoStackArchitecture:
         return self.encoder.picture_stack
 
     @property
+    def picture_description(self) -> str:
+        """The decoder attends to what the encoder made of it."""
+        return "each token attends to all patches of the picture, too"
+
+    @property
     def stacks(self) -> Mapping[str, StackArchitecture]:
         """Both stacks by the field that holds them."""
         return {"encoder": self.encoder, "decoder": self.decoder}

@@ -39,6 +39,7 @@ from unmask.model.layers.layer_pass import identity
 from unmask.model.requested_states import requested_states
 from unmask.model.text_layout import TextLayout
 from unmask.objectives.features import Recurrence, RecurrenceMemory, TwoStream
+from unmask.objectives.reach import Reach
 
 MIN_ROLLBACK = 8
 """Number of tokens that can always be removed from a cache again."""
@@ -154,6 +155,12 @@ class RecurrentArchitecture(StackArchitecture):
     def n_directions(self) -> int:
         """The number of directions, or of forward stacks."""
         return 1 if self.direction == "forward" else 2
+
+    @property
+    def reaches(self) -> tuple[Reach, ...]:
+        """What each layer reads for a token: a state that has read all before it, or both ways."""
+        after = None if self.bidirectional else 0
+        return (Reach(by="state", after=after),) * self.n_layers
 
     def layer_sizes(self, i: int) -> tuple[int, int, int]:
         """Return the sizes of input, cells and output of one direction of layer i."""

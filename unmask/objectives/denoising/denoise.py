@@ -6,10 +6,11 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Int
 
-from unmask.batch import Example, Tokens
+from unmask.batch import RANDOM_TOKEN, Example, Tokens
 from unmask.objectives.corrupt import MaskedSeq2Seq, concatenate, empty_example, seq2seq_example
 from unmask.objectives.denoising.noise import NoiseSpec
 from unmask.objectives.denoising.replace_spans import DropTokens, ReplaceSpans
+from unmask.objectives.features import RandomTokens
 from unmask.objectives.objective import AnyObjective, Objective, max_fitting_text_length
 from unmask.tokenizers.spec import SpecialTokenIds
 
@@ -68,15 +69,17 @@ class DenoisingObjective:
         noisy = text = concatenate(text)
         for noise in self.noises:
             noisy = noise(noisy, special_ids, rng)
-        source = concatenate(special_ids.prefix, noisy, special_ids.suffix).ids
-        source = source if len(source) else np.array([special_ids.start])
+        framed = concatenate(special_ids.prefix, noisy, special_ids.suffix)
+        source = framed.ids if len(framed) else np.array([special_ids.start])
         if not len(text):
             return empty_example(special_ids, source)
-        return seq2seq_example(
+        example = seq2seq_example(
             concatenate(special_ids.decoder_prefix, text, special_ids.suffix).ids,
             source,
             special_ids,
         )
+        random = np.flatnonzero(framed.boundaries & RANDOM_TOKEN)
+        return example.with_feature(RandomTokens(random)) if len(random) else example
 
 
 SEQ2SEQ_OBJECTIVES = "ReplaceSpans, DropTokens, MaskedSeq2Seq, DenoisingObjective, ModeSwitching"

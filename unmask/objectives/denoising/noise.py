@@ -12,7 +12,7 @@ from typing import Literal, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Bool, Int
 
-from unmask.batch import Tokens
+from unmask.batch import RANDOM_TOKEN, Tokens
 from unmask.objectives.corrupt import MaskInPlace
 from unmask.objectives.select import (
     ContextSpanMasking,
@@ -78,9 +78,7 @@ class TokenMaskingNoise:
             ValueError: the vocabulary has neither a mask nor sentinels.
         """
         where = _select_tokens(self.select, text, special_ids, rng)
-        return replace(
-            text, ids=_mask_tokens(text.ids, where, self.random_token_probability, special_ids, rng)
-        )
+        return _mask_tokens(text, where, self.random_token_probability, special_ids, rng)
 
 
 @dataclass(frozen=True)
@@ -151,11 +149,8 @@ class TextInfilling:
         before = np.concatenate(([0], np.cumsum(kept)))[places][: len(text) - len(shorter)]
         ids, marks = (np.insert(x, before, 0) for x in (shorter.ids, shorter.boundaries))
         masks = np.insert(first[kept], before, True)
-        return replace(
-            text,
-            ids=_mask_tokens(ids, masks, self.random_token_probability, special_ids, rng),
-            boundaries=marks,
-        )
+        new = replace(text, ids=ids, boundaries=marks)
+        return _mask_tokens(new, masks, self.random_token_probability, special_ids, rng)
 
     def _draw_span_lengths(self, budget: int, rng: np.random.Generator) -> Int[np.ndarray, "spans"]:
         """Sample lengths, in random order, that are `budget` together."""
@@ -259,17 +254,19 @@ def _select_tokens(
 
 
 def _mask_tokens(
-    ids: Int[np.ndarray, "t"],
+    text: Tokens,
     selected: Bool[np.ndarray, "t"],
     random_token_probability: float,
     special_ids: SpecialTokenIds,
     rng: np.random.Generator,
-) -> Int[np.ndarray, "t"]:
-    """Put masks, or random tokens in the place of a share of them."""
-    return MaskInPlace(
+) -> Tokens:
+    """Put masks, or random tokens in the place of a share of them, which are marked."""
+    ids = MaskInPlace(
         mask_probability=1 - random_token_probability,
         random_token_probability=random_token_probability,
-    ).mask_tokens(ids, selected, special_ids, rng)
+    ).mask_tokens(text.ids, selected, special_ids, rng)
+    is_random = selected & (ids != special_ids.mask_or_sentinel)
+    return replace(text, ids=ids, boundaries=text.boundaries | RANDOM_TOKEN * is_random)
 
 
 def _reorder(text: Tokens, order: Int[np.ndarray, "k"]) -> Tokens:

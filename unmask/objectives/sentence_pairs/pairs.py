@@ -251,17 +251,6 @@ class AdjacentSentences:
         """There is one way to read the sentences of a text."""
         return 1
 
-    @property
-    def visibility_description(self) -> str:
-        """Describe who attends to whom."""
-        own = "every token attends to every token of its own sentence"
-        if not self.reconstruct:
-            return own
-        return (
-            f"{own}; each word of a sentence is predicted from the words before it, and from the "
-            "vector of the sentence before it, and again of the one after it"
-        )
-
     def max_sentences(self, text_lengths: Int[np.ndarray, "m"]) -> Int[np.ndarray, "m"]:
         """Return how many sentences are read of texts of `text_lengths` tokens, at most."""
         return np.maximum(-(-np.asarray(text_lengths) // self.min_mean_tokens), 1)

@@ -15,7 +15,7 @@ without locks (Hogwild), so that their result varies.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -109,6 +109,17 @@ class CharacterNgrams:
         _check_at_least("most characters of an n-gram", self.max_n, self.min_n)
         _check_at_least("n_buckets", self.n_buckets, 1)
 
+    def describe(self, word: str) -> str:
+        """Write the word and its n-grams; a single mark of its ends is none."""
+        marked = f"<{word}>"
+        spans = [
+            (i, i + n)
+            for n in range(self.min_n, self.max_n + 1)
+            for i in range(len(marked) - n + 1)
+        ]
+        ngrams = [marked[i:j] for i, j in spans if j - i > 1 or 0 < i < len(marked) - 1]
+        return f"{word} = the word, and {', '.join(ngrams) or 'no n-gram'}"
+
 
 @dataclass(frozen=True, kw_only=True)
 class _Word2VecMethod(WindowMethod):
@@ -143,6 +154,11 @@ class _Word2VecMethod(WindowMethod):
     def window_size(self) -> tuple[int, bool]:
         """Maximum number of neighbors on each side, and whether it is sampled for each word."""
         return self.window, self.dynamic_window
+
+    def describe_words(self, words: Sequence[str]) -> str | None:
+        """Write the n-grams whose vectors a word's are made of; None: it has its own alone."""
+        ngrams = self.character_ngrams
+        return None if ngrams is None else "; ".join(map(ngrams.describe, words))
 
 
 @dataclass(frozen=True, kw_only=True)

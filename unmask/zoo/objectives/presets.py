@@ -5,8 +5,8 @@ another one, or adds heads to it, follows a plus: `mlm:rate=0.3+nsp`. Objectives
 network in `unmask.zoo.objectives.adapt_preset`.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
 from unmask.config import from_dict, to_dict, unknown_key_message
@@ -369,6 +369,74 @@ def parse_objective(text: str) -> NamedObjective:
     for name, part in parts[1:]:
         found = _combine(text, found, name, part)
     return found
+
+
+def describe_objective(objective: Any, heads: Collection[str]) -> str:
+    """Name an objective as `parse_objective` takes it, with what each name stands for.
+
+    Options that differ from those of a name are written, heads' own apart. An objective that no
+    name stands for is called by its type.
+
+    Args:
+        objective: a value of it.
+        heads: names of the heads that it trains.
+    """
+    detecting = {*heads} & TOKEN_HEADS.keys() - {"boundary"}
+    matches = list[tuple[str, ObjectivePreset]]()
+    for part in _layers_of(objective):
+        for name, preset in OBJECTIVE_PRESETS.items():
+            detects = bool(detecting) and detecting == {*preset.heads}
+            is_same = not preset.adds_heads and _shape(part) == _shape(preset.objective)
+            if (detects and not preset.wraps_objective and not matches) or (
+                is_same and (matches or not detecting)
+            ):
+                matches = [*matches] if preset.wraps_objective else []
+                matches.append((name + _changed_options(preset, part), preset))
+                break
+    if "boundary" in heads:
+        matches.append(("sbo", OBJECTIVE_PRESETS["sbo"]))
+    if not matches:
+        about = (type(objective).__doc__ or "").partition("\n\n")[0].rstrip(".")
+        return f"{type(objective).__name__}: {' '.join(about.split())}"
+    names, presets = zip(*matches, strict=True)
+    return f"{'+'.join(names)}: {'; '.join(preset.description for preset in presets)}"
+
+
+def _layers_of(objective: Any) -> list[Any]:
+    """Return the innermost objective first, then those that wrap it."""
+    inner = getattr(objective, "objective", None)
+    return [objective] if inner is None else [*_layers_of(inner), objective]
+
+
+def _shape(value: Any) -> Any:
+    """Return the types that an objective is made of, those of an inner objective apart."""
+    if isinstance(value, tuple):
+        return tuple(map(_shape, value))
+    if not is_dataclass(value):
+        return value if isinstance(value, bool) else None
+    parts = (getattr(value, f.name) for f in fields(value) if f.name != "objective")
+    return type(value), *(shape for shape in map(_shape, parts) if shape is not None)
+
+
+def _changed_options(preset: ObjectivePreset, objective: Any) -> str:
+    """Write the options of an objective that differ from those of its name."""
+    usual, changed_values = to_dict(preset.objective), to_dict(objective)
+    changed = list[str]()
+    for option, path in preset.options.items():
+        try:
+            before, now = (_get_option(plain, path) for plain in (usual, changed_values))
+        except (KeyError, IndexError):  # of a head, or of another way to select
+            continue
+        if now != before:
+            changed.append(f"{option}={now:g}" if isinstance(now, float) else f"{option}={now}")
+    return f":{','.join(changed)}" if changed else ""
+
+
+def _get_option(plain: Any, path: str) -> Any:
+    """Return the value at a path in plain data."""
+    for key in path.split("."):
+        plain = plain[int(key) if key.isdecimal() else key]
+    return plain
 
 
 def _parse_part(text: str, part: str) -> tuple[str, NamedObjective]:

@@ -25,6 +25,11 @@ class ShowAndTellArchitecture(LSTMCaptionerArchitecture):
         if not self.decoder.causal or self.decoder.adaptive_input is not None:
             raise ValueError("decoder must be a forward LSTM or GRU without adaptive_input")
 
+    @property
+    def picture_description(self) -> str:
+        """It is the first input of the decoder, once."""
+        return "the state has first read a vector of the picture"
+
     def build(self) -> "ShowAndTell":
         """Build the network."""
         return ShowAndTell(self)

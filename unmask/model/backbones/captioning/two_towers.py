@@ -96,6 +96,11 @@ class TwoTowerArchitecture:
         return self.text
 
     @property
+    def picture_description(self) -> str:
+        """Texts and pictures do not see each other."""
+        return ""
+
+    @property
     def picture_stack(self) -> VisionArchitecture:
         """The stack that reads pictures."""
         return self.vision

@@ -26,6 +26,11 @@ class EvolvedEncoderConvolutions:
     wide_kernel_size: int = 9
     """Kernel size of the separable convolution after it."""
 
+    @property
+    def reach(self) -> int:
+        """Columns that both convolutions, one after the other, read on either side."""
+        return self.narrow_kernel_size // 2 + self.wide_kernel_size // 2
+
     def __post_init__(self) -> None:
         for name in ("narrow_kernel_size", "wide_kernel_size"):
             if (size := getattr(self, name)) < 1 or size % 2 == 0:
@@ -52,6 +57,7 @@ class EvolvedDecoderConvolutions:
     """
 
     has_attention: ClassVar[bool] = True
+    reach: ClassVar[int] = 0
     n_heads: int = 16
     """Heads of self-attention, if more than the architecture's."""
     wide_kernel_size: int = 11

@@ -9,25 +9,27 @@ import numpy as np
 import torch
 from jaxtyping import Bool
 
-from unmask.batch import IGNORE_INDEX, Example
+from unmask.batch import IGNORE_INDEX
 from unmask.batching.collate import pad_examples
 from unmask.config import from_dict
 from unmask.generation.text_batches import check_logits, evaluation_mode
 from unmask.images.drawing import to_png_text
-from unmask.inference.export import is_preset_name
 from unmask.inference.pipeline import Pipeline
 from unmask.jobs.catalogue.hide import HiddenText, hide_picture_of, hide_text
 from unmask.jobs.options.hide import HideOptions
 from unmask.objectives.explain import visible_piece
 from unmask.objectives.features import TwoStream
+from unmask.objectives.reach import reached
 from unmask.web.worker.calls.models.learned_tokenizer import tokenizer_from
 from unmask.web.worker.calls.tokens import unknown_parts
 from unmask.web.worker.objective_settings import objective_settings, setting_changes
 from unmask.web.worker.open_models import check_weights, open_models
-from unmask.zoo.catalogue import get_preset
+from unmask.zoo.catalogue import get_preset, is_preset_name
 
 MAX_SHOWN_TOKENS = 48
 """Tokens of which it is shown who sees whom."""
+MAX_REACHED_TOKENS = 4 * MAX_SHOWN_TOKENS
+"""Tokens through which it is computed, layer by layer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +122,7 @@ def hide(arguments: Mapping[str, Any]) -> dict[str, Any]:
     hidden, changes = given.hidden(pipeline)
     explained = hidden.explain()
     facts: dict[str, Any] = json.loads(explained.to_json())
-    visible = _visible(hidden.example, has_ranks=explained.has_ranks)
+    visible = _visible(hidden, has_ranks=explained.has_ranks)
     settings = [asdict(one) for one in objective_settings(hidden.preset.objective)]
     return facts | {
         "visible": visible,
@@ -211,20 +213,21 @@ def _target_logits(pipeline: Pipeline, hidden: HiddenText) -> torch.Tensor:
     return logits.cpu()
 
 
-def _visible(example: Example, *, has_ranks: bool) -> dict[str, Any]:
+def _visible(hidden: HiddenText, *, has_ranks: bool) -> dict[str, Any]:
+    example, about = hidden.example, hidden.about
     two_stream = has_ranks and example.has(TwoStream)
     return {
-        "inputs": _cut(example.visible()) if has_ranks else None,
+        "inputs": _cut(about.visible(example, MAX_REACHED_TOKENS)) if has_ranks else None,
         "queries": _cut(example.visible(excluding_self=True)) if two_stream else None,
-        "source": _source_rows(example),
+        "source": _source_rows(hidden),
     }
 
 
-def _source_rows(example: Example) -> list[list[int]] | None:
-    if example.source is None:
+def _source_rows(hidden: HiddenText) -> list[list[int]] | None:
+    if hidden.example.source is None:
         return None
-    n = min(len(example.source), MAX_SHOWN_TOKENS)
-    return np.ones((n, n), int).tolist()
+    n = min(len(hidden.example.source), MAX_REACHED_TOKENS)
+    return _cut(reached(np.ones((n, n), bool), hidden.about.source_reaches))
 
 
 def _cut(visible: Bool[np.ndarray, "t t"]) -> list[list[int]]:

@@ -5,14 +5,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from unmask.config import from_dict
-from unmask.inference.export import is_preset_name
 from unmask.jobs.catalogue.hide import sample_tokenizer
 from unmask.objectives.explain import visible_piece
 from unmask.shards.fertility import text_fertility
 from unmask.tokenizers.encode import Tokenizer
 from unmask.web.worker.calls.models.learned_tokenizer import tokenizer_from
 from unmask.web.worker.open_models import open_models
-from unmask.zoo.catalogue import get_preset
+from unmask.zoo.catalogue import get_preset, is_preset_name
 
 MAX_CHARACTERS = 20_000
 

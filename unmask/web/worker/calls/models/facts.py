@@ -11,7 +11,6 @@ from unmask.analysis.saliency.tokens import check_predicts_tokens
 from unmask.bundled.models import BUNDLED_MODELS
 from unmask.config import from_dict, to_dict
 from unmask.generation.fill_mask import unsupported_reason
-from unmask.inference.export import is_preset_name
 from unmask.inference.pipeline import Pipeline
 from unmask.inference.vectors.load_word_vectors import is_word_vectors
 from unmask.jobs.catalogue.describe import bundled_presets
@@ -28,7 +27,7 @@ from unmask.training.device.distributed import set_threads
 from unmask.web.worker.calls.hiding import check_answers
 from unmask.web.worker.open_models import check_weights, open_models
 from unmask.word_vectors.train.trainer import WORD_VECTOR_FAMILY
-from unmask.zoo.catalogue import MODELS, get_preset
+from unmask.zoo.catalogue import MODELS, get_preset, is_preset_name
 from unmask.zoo.preset import Published
 
 if TYPE_CHECKING:
