@@ -9,6 +9,7 @@ import json
 import os
 import re
 import shutil
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,24 @@ def test_documented_commands_and_options_exist(one: Command) -> None:
     command = group.commands[one.words[1]]
     context = command.make_context(one.words[1], list(one.words[2:]), resilient_parsing=False)
     assert context.params
+
+
+def test_no_page_names_an_output_twice() -> None:
+    outputs = Counter(
+        (one.block.document.name, one.words[one.words.index("--out") + 1])
+        for one in OURS
+        if "--out" in one.words and "--resume" not in one.words
+    )
+    repeated = [name for name, count in outputs.items() if count > 1]
+    assert len(repeated) <= 4, repeated  # may only go down
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=relative_name)
+def test_python_of_a_page_imports_unmask_and_formulas_are_plain(document: Path) -> None:
+    python = "".join(block.text for block in PYTHON if block.document == document)
+    imported = re.search(r"^(import|from) unmask\b", python, re.MULTILINE)
+    assert imported or "unmask." not in python
+    assert "$$" not in documented.FENCE.sub("", document.read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("block", PYTHON, ids=lambda b: b.name)
