@@ -15,6 +15,7 @@ from unmask.adapters.folder import merged
 from unmask.checkpoints.checksums import FILES_KEY, record_files
 from unmask.checkpoints.huggingface.preprocessing import save_preprocessing
 from unmask.checkpoints.huggingface.read import LoadedModel
+from unmask.checkpoints.huggingface.sentence_vectors import copy_sentence_files
 from unmask.checkpoints.huggingface.write import write_configuration
 from unmask.config import to_dict
 from unmask.files import atomic_path, encode_utf8
@@ -100,6 +101,7 @@ def export_onnx(
             beside, model, loaded_model.preset, loaded_model.tokenizer, loaded_model.label_names
         )
         save_preprocessing(loaded_model.preprocessing, beside)
+        copy_sentence_files(loaded_model.sentence_folder, beside)
         with merged(model), evaluation_mode(model):
             write_graph(model, record, beside / MODEL_FILE)
         if int8:

@@ -11,6 +11,7 @@ from unmask.checkpoints.huggingface.read import (
     read_label_names,
     read_preset,
 )
+from unmask.checkpoints.huggingface.sentence_vectors import find_sentence_folder
 from unmask.checkpoints.huggingface.tokenizer import load_model_tokenizer
 from unmask.inference.onnx.model import OnnxModel
 from unmask.inference.onnx.record import (
@@ -59,4 +60,5 @@ def open_onnx_folder(folder: Path) -> LoadedModel:
         missing=(),
         unexpected=(),
         preprocessing=load_preprocessing(folder, preset),
+        sentence_folder=find_sentence_folder(folder),
     )
