@@ -187,7 +187,9 @@ def _text_options(folder: Path) -> dict[str, Any]:
     return options
 
 
-_NORMALIZE = dict.fromkeys(("module_input_name", "module_output_name"), ("sentence_embedding",))
+_NORMALIZE: Mapping[str, tuple[Any, ...]] = dict.fromkeys(
+    ("module_input_name", "module_output_name"), ("sentence_embedding",)
+)
 _DENSE = {
     **_NORMALIZE,
     "in_features": (),
