@@ -5,9 +5,10 @@ from typing import Literal
 
 import numpy as np
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, from_numpy, stack, zeros
 
 from unmask.batch import Batch
+from unmask.checkpoints.huggingface.sentence_vectors import SentenceVectors
 from unmask.config import check_word
 from unmask.generation.text_batches import check_vectors, evaluation_mode, text_batches
 from unmask.heads.classification.sequence_classification import (
@@ -29,6 +30,7 @@ def embed(
     pooling: EmbeddingPooling = "mean",
     layer: int = -1,
     batch_tokens: int = 8192,
+    max_length: int | None = None,
 ) -> "Float[np.ndarray, 'n d'] | list[Float[np.ndarray, '_ d']]":
     """Return a vector for each text [n d]; with pooling "none" those of its tokens [t d].
 
@@ -48,6 +50,7 @@ def embed(
             final norm, if any. For CANINE, which has vectors of characters before and after its
             deep stack only: 0 is the input of the first block, 1 that of the last, 2 its output.
         batch_tokens: tokens per forward pass.
+        max_length: tokens of a text that are read. None: as many as have positions.
 
     Raises:
         ValueError: the layer or pooling does not exist, or not for this network.
@@ -63,7 +66,7 @@ def embed(
     layer = _layer_index(layer, model.backbone.n_token_layers)
     vector_of_text: dict[int, Float[np.ndarray, "..."]] = {}
     with evaluation_mode(model):
-        for group in text_batches(model, tokenizer, texts, batch_tokens):
+        for group in text_batches(model, tokenizer, texts, batch_tokens, max_length=max_length):
             if pooling == "projection":
                 hidden = model.hidden_states(group.batch).float()
             else:
@@ -81,6 +84,31 @@ def embed(
     if pooling == "none":
         return in_order
     return np.stack(in_order) if in_order else np.zeros((0, _width(model, pooling)), np.float32)
+
+
+_TEXTS_AT_ONCE = 512
+"""Texts whose token states are held together."""
+
+
+def embed_sentences(
+    model: Model, tokenizer: Tokenizer, texts: Sequence[str], sentence_vectors: SentenceVectors
+) -> Float[np.ndarray, "n d"]:
+    """Return a vector for each text as sentence-transformers makes it.
+
+    Raises:
+        FloatingPointError: a value is not finite.
+    """
+    prepared = [sentence_vectors.prepare(text) for text in texts]
+    vectors: list[Tensor] = []
+    for i in range(0, len(prepared), _TEXTS_AT_ONCE):
+        part = prepared[i : i + _TEXTS_AT_ONCE]
+        length = sentence_vectors.max_length
+        states = embed(model, tokenizer, part, pooling="none", max_length=length)
+        vectors += [sentence_vectors.pool(from_numpy(rows)) for rows in states]
+    if not vectors:
+        vectors = [sentence_vectors.pool(zeros(1, _width(model, "mean")))[None][:0]]
+        return vectors[0].numpy()
+    return stack(vectors).numpy()
 
 
 def _width(model: Model, pooling: EmbeddingPooling) -> int:

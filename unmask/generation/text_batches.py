@@ -126,16 +126,19 @@ def text_batches(
     batch_tokens: int,
     *,
     decoder_reads_text: bool = False,
+    max_length: int | None = None,
 ) -> Iterator[TextBatch]:
     """Encode texts with special tokens, cut to the model's positions, and batch them by length.
+
+    They are cut to `max_length` tokens, if that is less.
 
     An encoder-decoder reads them as its source; its decoder has read the start token, or, with
     `decoder_reads_text`, the text, each token one position later (Lewis et al. 2020, section 3.1).
     """
     special = tokenizer.special_ids
-    inputs = with_special_tokens(
-        tokenizer.input_tokenizer, texts, max_read_length(model, model.backbone.encoder_stack)
-    )
+    positions = max_read_length(model, model.backbone.encoder_stack)
+    limit = min((n for n in (positions, max_length) if n is not None), default=None)
+    inputs = with_special_tokens(tokenizer.input_tokenizer, texts, limit)
     for rows in group_by_length([len(ids) for ids in inputs], batch_tokens):
         lengths = [len(inputs[i]) for i in rows]
         batch = batch_of_texts(

@@ -19,6 +19,7 @@ from unmask.checkpoints.gguf.write import GgufDtype, require_gguf, write_gguf
 from unmask.checkpoints.huggingface.differences import opening_note, transformers_difference
 from unmask.checkpoints.huggingface.preprocessing import save_preprocessing
 from unmask.checkpoints.huggingface.read import LoadedModel
+from unmask.checkpoints.huggingface.sentence_vectors import copy_sentence_files
 from unmask.checkpoints.huggingface.write import to_external_config, write_folder
 from unmask.checkpoints.subword_head import write_subword_head
 from unmask.compression.structure.whole import is_divided, to_whole
@@ -159,6 +160,7 @@ def write_model(
         )
         save_preprocessing(loaded_model.preprocessing, folder)
         save_chat_template(loaded_model.chat_template, folder)
+        copy_sentence_files(loaded_model.sentence_folder, folder)
         write_generator(folder, loaded_model)
         write_subword_head(folder, loaded_model)
     note = None if pack is None else pack(folder)

@@ -1,5 +1,6 @@
 """Pipeline: prediction, embedding and generation for texts, as returned by `unmask.load`."""
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from jaxtyping import Float
 
 from unmask.adapters.prefix import max_text_length
 from unmask.checkpoints.gguf.write import GgufDtype
+from unmask.checkpoints.huggingface.sentence_vectors import MODULES_FILE, read_sentence_vectors
 from unmask.config import check_number_arguments, to_dict
 from unmask.evaluation.likelihood import (
     ContinuationLikelihood,
@@ -18,7 +20,7 @@ from unmask.evaluation.likelihood import (
     continuation_likelihoods,
 )
 from unmask.evaluation.perplexity import HeldOutConfig, HeldOutEvaluation, evaluate
-from unmask.evaluation.sentence_embeddings import EmbeddingPooling, embed
+from unmask.evaluation.sentence_embeddings import EmbeddingPooling, embed, embed_sentences
 from unmask.finetuning.formulations.formulation import (
     CHOICE_HEAD,
     LABEL_HEAD,
@@ -47,6 +49,8 @@ from unmask.text.mixtures import read_documents_by_source, source_languages
 from unmask.tokenizers.load import with_text_language
 from unmask.training.data.sources import check_source_languages
 from unmask.training.device.distributed import resolve_device
+
+_log = logging.getLogger(__name__)
 
 RUN_FILE = "unmask.json"
 DEFAULT_SEQUENCE_LENGTH = 512
@@ -121,11 +125,26 @@ class Pipeline(PicturePipeline):
         The default pooling is that of the preset: the mean, the last token if pretraining uses it
         as the sentence vector, or the projection into the space of pictures. Pictures:
         `embed_pictures`.
+
+        A folder of sentence-transformers has defaults of its own: pooling, layers after it, length,
+        prompt. A pooling or a layer that is given is used in their place, with a warning.
+
+        Raises:
+            ValueError: the folder's defaults are not supported; the message names file and key.
         """
         if not self.preset.reads_texts:
             raise ValueError(f"{self.preset.name} reads pictures: use embed_pictures")
         texts = as_text_list(texts, "texts")
+        sentence_folder = self.loaded_model.sentence_folder
+        if sentence_folder is not None and pooling is None and layer == -1:
+            vectors = read_sentence_vectors(sentence_folder)
+            return embed_sentences(self.model, self.tokenizer, texts, vectors)
         pooling = self.preset.pooling if pooling is None else pooling
+        if sentence_folder is not None:
+            _log.warning(
+                "%s is not followed: pooling %s of layer %d was asked for",
+                sentence_folder / MODULES_FILE, pooling, layer,
+            )  # fmt: skip
         return embed(self.model, self.tokenizer, texts, pooling=pooling, layer=layer)
 
     def logits(self, texts: str | Sequence[str]) -> "list[Float[np.ndarray, '...']]":

@@ -19,6 +19,7 @@ from unmask.checkpoints.checksums import check_recorded_files
 from unmask.checkpoints.huggingface.check import check_depth, check_missing, check_tied
 from unmask.checkpoints.huggingface.preprocessing import load_preprocessing
 from unmask.checkpoints.huggingface.pruned_heads import without_pruned_heads
+from unmask.checkpoints.huggingface.sentence_vectors import find_sentence_folder
 from unmask.checkpoints.huggingface.tokenizer import (
     SOURCE_TOKENIZER_FOLDER,
     load_model_tokenizer,
@@ -60,7 +61,14 @@ MULTI_LABEL = "multi_label_classification"
 POOLER_WEIGHT = "pooler.dense.weight"
 NATIVE_HEADS_KEY = "unmask"
 """Key of heads without a class in transformers; their tensors have internal names."""
-HUB_FILE_PATTERNS = ("*.json", "*.safetensors", "pytorch_model*.bin", "*.txt", "*.model", "*.jinja")
+HUB_FILE_PATTERNS = (
+    "*.json",
+    "*.safetensors",
+    "*pytorch_model*.bin",
+    "*.txt",
+    "*.model",
+    "*.jinja",
+)
 
 
 @dataclass(frozen=True)
@@ -88,6 +96,8 @@ class LoadedModel:
     """How pictures are prepared for it. None: it reads none."""
     chat_template: ChatTemplate | None = None
     """How it reads conversations. None: nothing is known of that."""
+    sentence_folder: Path | None = None
+    """The folder whose modules.json says how vectors of sentences are made. None: nothing does."""
     source: str | None = None
     """Path or `hf:owner/name` of the weights and tokenizer. None: built or changed in memory."""
 
@@ -192,6 +202,7 @@ def load_folder(
         unexpected=load_result.unexpected,
         preprocessing=load_preprocessing(folder, preset),
         chat_template=load_chat_template(folder),
+        sentence_folder=find_sentence_folder(folder),
     )
 
 

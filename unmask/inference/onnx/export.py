@@ -15,6 +15,7 @@ from unmask.adapters.folder import merged
 from unmask.checkpoints.checksums import FILES_KEY, record_files
 from unmask.checkpoints.huggingface.preprocessing import save_preprocessing
 from unmask.checkpoints.huggingface.read import LoadedModel
+from unmask.checkpoints.huggingface.sentence_vectors import copy_sentence_files
 from unmask.checkpoints.huggingface.write import write_configuration
 from unmask.config import to_dict
 from unmask.conversations.template_files import save_chat_template
@@ -108,6 +109,7 @@ def export_onnx(
         )
         save_preprocessing(loaded_model.preprocessing, beside)
         save_chat_template(loaded_model.chat_template, beside)
+        copy_sentence_files(loaded_model.sentence_folder, beside)
         with merged(model), evaluation_mode(model):
             write_graph(model, record, beside / MODEL_FILE)
         if int8:

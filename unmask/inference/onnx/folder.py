@@ -11,6 +11,7 @@ from unmask.checkpoints.huggingface.read import (
     read_label_names,
     read_preset,
 )
+from unmask.checkpoints.huggingface.sentence_vectors import find_sentence_folder
 from unmask.checkpoints.huggingface.tokenizer import load_model_tokenizer
 from unmask.conversations.template_files import load_chat_template
 from unmask.inference.onnx.model import OnnxModel
@@ -61,4 +62,5 @@ def open_onnx_folder(folder: Path) -> LoadedModel:
         unexpected=(),
         preprocessing=load_preprocessing(folder, preset),
         chat_template=load_chat_template(folder),
+        sentence_folder=find_sentence_folder(folder),
     )

@@ -125,7 +125,11 @@ def _read_tokenizer_json(
     frame = _with_language_embeddings(
         path, _without_language_tokens(frame, special, backend), declared_tokens.model_config
     )
-    pipeline.make_special(backend, [n for n in special_token_names(frame) if n not in special])
+    # A piece that a template or a start token names, but no role, is as plain as in transformers.
+    pipeline.make_special(
+        backend,
+        [n for n in special_token_names(frame) if n in {*declared_tokens.roles.values()} - special],
+    )
     if frame.languages and not frame.language_embeddings:
         pipeline.set_template(backend, frame)
     return backend, frame
@@ -316,7 +320,7 @@ def _special_tokens_of_roles(
         # T5 starts with padding; a decoder without a start token, with the end of the previous
         # text.
         start = pad if after or end is None else end
-    vocab = backend.get_vocab(with_added_tokens=True)
+    vocab = _token_names(declared_tokens, backend)
     n_sentinels = 0
     while f"<extra_id_{n_sentinels}>" in vocab:
         n_sentinels += 1
@@ -331,6 +335,16 @@ def _special_tokens_of_roles(
         suffix=after,
         n_sentinels=n_sentinels,
     )
+
+
+def _token_names(declared_tokens: DeclaredTokens, backend: Tokenizer) -> set[str]:
+    """Return the tokens added to a vocabulary; of T5, whose class adds its sentinels, all."""
+    if declared_tokens.tokenizer_class == "T5" or (
+        not declared_tokens.tokenizer_class and declared_tokens.model_type == "t5"
+    ):
+        return set(backend.get_vocab(with_added_tokens=True))
+    added = (*backend.get_added_tokens_decoder().values(), *declared_tokens.added_tokens.values())
+    return {token.content for token in (*added, *declared_tokens.extra_special_tokens)}
 
 
 def _without_language_tokens(

@@ -36,19 +36,21 @@ def role_tokens(special_tokens: SpecialTokens) -> dict[str, str]:
 def transformers_config(special_tokens: SpecialTokens, backend: Tokenizer) -> dict[str, Any]:
     """Return tokenizer_config.json of a tokenizer.json with these special tokens."""
     segments = pipeline.uses_segments(special_tokens)
+    special = {t.content for t in backend.get_added_tokens_decoder().values() if t.special}
+    roles = role_tokens(special_tokens)
     config: dict[str, Any] = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "clean_up_tokenization_spaces": False,
         "model_input_names": [
             "input_ids", *(["token_type_ids"] if segments else []), "attention_mask",
         ],
-        **role_tokens(special_tokens),
+        **{role: token for role, token in roles.items() if token in special},
     }  # fmt: skip
     if special_tokens.summary is not None:
         config["padding_side"] = "left"  # the last column summarizes a text
     languages = () if special_tokens.language_embeddings else special_tokens.languages
     if marks := (*sentinel_names(special_tokens), *languages):
-        config["extra_special_tokens"] = list(marks)
+        config["extra_special_tokens"] = [mark for mark in marks if mark in special]
     unmask = {"special_tokens": to_dict(special_tokens)}
     return config | {"unmask": unmask} | _bert_options(backend)
 
