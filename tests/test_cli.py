@@ -631,6 +631,9 @@ def test_invalid_bytes_can_be_replaced(name: str, unmask: Run, home: Path, tmp_p
         ("{}/small.toml {}/text.txt --from {}/none", "none: no such folder"),
         ("{}/small.toml {}/text.txt --from {}/gpt", "is a gpt2 model, but the recipe's is bert"),
         ("{}/small.toml {}/text.txt --from hf:no/where", "hf:no/where: cannot be fetched"),
+        ("{}/small.toml --train {}/text.txt", "no such option: --train (here it is --data)"),
+        ("{}/small.toml {}/text.txt --lr 1", "--lr (here it is --set learning_rate=X)"),
+        ("{}/small.toml {}/text.txt --output_dir x", "--output_dir (here it is --out)"),
     ],
 )
 def test_pretraining_mistake_is_reported_and_leaves_nothing(
@@ -702,14 +705,16 @@ def test_folders_without_a_run_are_refused(unmask: Run, home: Path, tmp_path: Pa
         ("--resume", "has no run to continue"),
         ("--resume --seeds 3", "leave out --seeds"),
         ("--tasks glue --tune lore", "tune must be one of full, frozen"),
-        ("--task classify", "give --task and --train, or a suite"),
-        ("--train {}/rows.tsv", "give --task and --train, or a suite"),
         ("--task classify --train {}/rows.tsv --data {}", "--data is the folder of the files"),
         ("--tasks glue --train {}/rows.tsv", "leave out --train"),
         ("--tasks glue --metric f1", "leave out --metric"),
         ("--tasks glu", "did you mean 'glue'"),
         ("--tasks glue --data {}", "no file of the suite 'glue'"),
         ("--task regress --train {}/numbers.tsv", "numbers.tsv:3: 'score' must be a number"),
+        ("--train {}/numbers.tsv", "--task must be given, or a suite"),
+        ("--task regress", "--train must be given, or a suite"),
+        ("--task regress --train {}/numbers.tsv --lr 1", "--lr (here it is --learning-rate)"),
+        ("--task regress --train {}/numbers.tsv --tune lora:r=8", "'lora.r'; did you mean 'rank'"),
     ],
 )
 def test_fine_tuning_mistake_is_reported_and_leaves_nothing(
@@ -729,7 +734,7 @@ def test_fine_tuning_mistake_is_reported_and_leaves_nothing(
         ("fill {}/bert nothing", "has no blank: 'nothing'"),
         ("fill {}/bert a[MASK] --top-k 0", "--top-k must be at least 1"),
         ("fill {}/gpt a[MASK]", "does not fill blanks; use `generate`"),
-        ("fill bert-mini a[MASK]", "bert-mini is a preset without trained weights"),
+        ("fill bert-mini a[MASK]", "bert-mini is a preset, which has no weights"),
         ("fill {}/none a[MASK]", "none: no such folder"),
         ("fill {}/text.txt a[MASK]", "is a file; a model is a folder"),
         ("fill {}/void a[MASK]", "not a model: it has no config.json"),
@@ -789,6 +794,14 @@ def test_fine_tuning_mistake_is_reported_and_leaves_nothing(
         ("evaluate {}/tuned {}/rows.tsv {}/rows.tsv", "each file needs a name of its own, got"),
         ("hide {}/bert the --set select.rat=1", "did you mean 'rate'"),
         ("hide {}/bert the --seed -1", "seed must be at least 0, got -1"),
+        ("fill gpt2 the", "gpt2 is a preset, which has no weights: hf:openai-community/gpt2 has"),
+        ("embed bert-mini the", "which has no weights: pretrain it (`unmask pretrain bert-mini"),
+        ("show bert", "did you mean 'bert-"),
+        ("models --family brt", "did you mean 'bert'"),
+        (
+            "compress {}/bert --method int5 --out x",
+            "must be one of int8, int4, int3, int2, quantize, ",
+        ),
     ],
 )
 def test_inference_mistake_is_reported(words: str, line: str, unmask: Run, home: Path) -> None:

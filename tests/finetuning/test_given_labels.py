@@ -10,10 +10,11 @@ import toy_models as toy
 import unmask
 from unmask.finetuning.config import FinetuneConfig
 from unmask.finetuning.data import read_data
+from unmask.finetuning.job.notes import label_notes
 from unmask.jobs.finetune import finetune
 from unmask.tasks.readers import columns
 from unmask.tasks.suites.bundled import find_suite
-from unmask.tasks.task import TaskExample
+from unmask.tasks.task import Task, TaskColumns, TaskExample
 
 SHARED = Path(__file__).parents[2] / "../shared/data"
 
@@ -179,3 +180,22 @@ def test_model_learned_from_numbers_predicts_names(tmp_path: Path) -> None:
     beyond = toy.write(tmp_path / "b.tsv", [*rows, ("a cat", "3")])
     with pytest.raises(ValueError, match=r"b\.tsv:\d+: label '\d' in column"):
         loaded.score(beyond)
+
+
+def test_labels_are_counted_and_those_that_look_alike_are_named() -> None:
+    task = Task(
+        task_kind="multilabel",
+        columns=TaskColumns(texts=("text",), label="label"),
+        labels=("Ham", "ham", "eggs", "egg s", "spam"),
+    )
+    rows = [("ham",), ("ham", "spam"), ("Ham",), ("eggs",), ("egg s",), ("ham",)]
+    items = [TaskExample(texts=("a",), label=row) for row in rows]
+    notes, warnings = label_notes(task, items)
+    assert notes == ["labels: ham 3, Ham 1, eggs 1, egg s 1, spam 1"]
+    assert [line.partition(" differ")[0] for line in warnings] == [
+        "the labels 'ham' (3) and 'Ham' (1)",
+        "the labels 'eggs' (1) and 'egg s' (1)",
+    ]
+    assert label_notes(replace(task, labels=("ham", "spam")), items[:1])[1] == []
+    many = tuple(f"label {i}" for i in range(40))
+    assert label_notes(replace(task, labels=many), [])[0][0].endswith(", and 28 others")

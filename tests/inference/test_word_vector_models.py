@@ -132,7 +132,7 @@ def test_bundled_model_is_named_as_everywhere(home) -> None:
     ("words", "output"),
     [
         ("neighbors royal.vec King", "'King' is not among the 7 words; 'king' is"),
-        ("neighbors bert-mini king", "bert-mini is a preset without trained weights"),
+        ("neighbors bert-mini king", "bert-mini is a preset, which has no weights"),
         ("neighbors nothing king", "nothing: no such folder, and no model of the catalogue"),
         ("neighbors royal.vec king -k 0", "k must be at least 1"),
         ("neighbors none.vec king", "none.vec: no such file"),
