@@ -46,7 +46,7 @@ CONTINUATION = """\
 {%- endif -%}
 {%- endfor -%}
 """
-"""Turns joined as they are: a response continues its prompt, and nothing marks its end."""
+"""Turns joined as they are: a response continues its prompt, and no text marks its end."""
 
 
 @dataclass(frozen=True)
@@ -132,13 +132,16 @@ class ChatTemplate:
             if message.role != "assistant":
                 continue
             before = self.render(messages[:i], add_generation_prompt=True)
-            after = self.render(messages[: i + 1])
-            if not after.startswith(before) or not whole.startswith(after.rstrip()):
+            rendered = self.render(messages[: i + 1])
+            after = rendered.rstrip()
+            if not whole.startswith(after):  # Phi ends a whole conversation with the end of texts
+                after = after.removesuffix(self.special_tokens.get("eos_token", "")).rstrip()
+            if not rendered.startswith(before) or not whole.startswith(after):
                 raise ValueError(
                     f"{conversation.location}: the chat template changes earlier turns when later "
                     "ones are added, so that responses have no place; choose another template"
                 )
-            spans.append((len(before), len(after.rstrip())))
+            spans.append((len(before), len(after)))
         return whole, spans
 
 

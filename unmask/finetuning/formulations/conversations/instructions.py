@@ -126,12 +126,10 @@ class InstructionFormulation:
             labels = np.full(len(inputs), IGNORE_INDEX)
             labels[len(prompt.inputs) - 1 :] = targets
             return replace(prompt, inputs=inputs, targets=labels, rank=np.arange(len(inputs)))
-        encoded = encode_conversation(
-            self.tokenizer, self.template, Conversation(messages=turns, location=item.location)
-        )
-        targets = np.where(encoded.is_response, encoded.ids, IGNORE_INDEX)[1:]
-        inputs = encoded.ids[:-1]
-        return Example(inputs=inputs, targets=targets, rank=np.arange(len(inputs)))
+        conversation = Conversation(messages=turns, location=item.location)
+        encoded = encode_conversation(self.tokenizer, self.template, conversation, self.end_id)
+        n = len(encoded.ids) - int(encoded.targets[-1] == IGNORE_INDEX)
+        return Example(inputs=encoded.ids[:n], targets=encoded.targets[:n], rank=np.arange(n))
 
     def encode_prompt(self, turns: Sequence[Message], location: str) -> Example:
         """Encode what is read before a response is generated; it has no targets."""
