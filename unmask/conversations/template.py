@@ -118,7 +118,7 @@ class ChatTemplate:
             raise ValueError(f"chat template fails: {_one_line(error)}") from None
 
     def response_spans(self, conversation: Conversation) -> tuple[str, list[tuple[int, int]]]:
-        """Return the text of a conversation, and where the responses are in it.
+        """Return the text of a conversation, and where the responses that are learned are in it.
 
         A response begins where the prompt before it ends, and ends with its turn: with the token
         that ends it, without the space after that.
@@ -129,7 +129,7 @@ class ChatTemplate:
         messages = conversation.messages
         whole, spans = self.render(messages), list[tuple[int, int]]()
         for i, message in enumerate(messages):
-            if message.role != "assistant":
+            if message.role != "assistant" or not message.is_learned:
                 continue
             before = self.render(messages[:i], add_generation_prompt=True)
             rendered = self.render(messages[: i + 1])

@@ -201,7 +201,8 @@ class InstructionFormulation:
 
 def _has_response(item: TaskExample) -> bool:
     """Return whether a conversation ends with a response, or is to be answered."""
-    return item.label is None or bool(item.turns[-1].content.strip())
+    last = item.turns[-1]
+    return item.label is None or (last.is_learned and bool(last.content.strip()))
 
 
 def _length(example: Example) -> int:
@@ -212,7 +213,7 @@ def _length(example: Example) -> int:
 def left_out_phrases(n_empty: int, n_long: int, max_length: int) -> list[str]:
     """Count the items that have no response, and those that are too long, in words."""
     phrases = (
-        (n_empty, "without a response"),
+        (n_empty, "without a response to learn"),
         (n_long, f"whose last turns are longer than {max_length} tokens"),
     )
     return [f"{n:,} {what}" for n, what in phrases if n]
