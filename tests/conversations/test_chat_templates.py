@@ -9,14 +9,16 @@ import pytest
 import small_models
 
 from tests.tokenizers.tokenizer_cases import story
+from unmask.batch import IGNORE_INDEX
 from unmask.conversations.encode import (
     encode_conversation,
     encode_prompt,
+    end_of_response,
     plain_template,
     template_tokens,
 )
 from unmask.conversations.messages import Conversation, Message
-from unmask.conversations.template import PLAIN, ChatTemplate
+from unmask.conversations.template import CONTINUATION, PLAIN, ChatTemplate
 from unmask.conversations.template_files import load_chat_template, save_chat_template
 from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.learn.tokenizer import train_tokenizer
@@ -118,19 +120,57 @@ def test_marked_responses_are_those_of_transformers(
         [m.to_dict() for m in TURNS], tokenize=True, return_dict=True,
         return_assistant_tokens_mask=True,
     )  # fmt: skip
-    encoded = encode_conversation(tokenizer, template, conversation)
-    assert encoded.is_response.astype(int).tolist() == found["assistant_masks"]
+    targets = encode_conversation(tokenizer, template, conversation).targets
+    assert [0, *(targets != IGNORE_INDEX).astype(int)[:-1]] == found["assistant_masks"]
 
 
-@pytest.mark.parametrize("name", TEMPLATES)
-def test_responses_are_marked_with_their_end(name: str, tokenizer: Tokenizer) -> None:
-    template = ChatTemplate(TEMPLATES[name], {"bos_token": "<s>", "eos_token": "</s>"})
-    encoded = encode_conversation(tokenizer, template, Conversation(messages=TURNS))
-    edges = np.flatnonzero(np.diff(np.concatenate(([0], encoded.is_response.astype(int), [0]))))
-    parts = [encoded.ids[a:b] for a, b in edges.reshape(-1, 2)]
-    end = "<|im_end|>" if name == "chatml" else "</s>"
+TURN, PROMPT = "{% for m in messages %}", "{% endfor %}{% if add_generation_prompt %}"
+GLM = f"{TURN}<|im_start|>{{{{ m.role + '\n' + m.content.strip() }}}}"
+BOT = PROMPT + "<|im_start|>assistant\n{% endif %}"
+LLAMA3 = "<|im_start|>{{ m.role }}<s>\n\n{{ m.content | trim }}<|im_end|>"
+GEMMA = "<|im_start|>{{ m.role }}\n{{ m.content | trim }}<|im_end|>\n"
+ZEPHYR = "<|{{ m.role }}|>\n{{ m.content.strip() + eos_token }}\n"
+WORDS = "\n\n{{ m.role + ':\n' + m.content.strip() }}"
+KINDS = {
+    "chatml": (CHATML, "<|im_end|>"),
+    "inst": (INST, "</s>"),
+    "marked": (MARKED, "</s>"),
+    "plain": (PLAIN, "</s>"),
+    "llama3": (TURN + LLAMA3 + BOT.replace("\n", "<s>\n\n"), "<|im_end|>"),
+    "gemma": ("{{ bos_token }}" + TURN + GEMMA + BOT, "<|im_end|>"),
+    "zephyr": (TURN + ZEPHYR + PROMPT + "<|assistant|>\n{% endif %}", "</s>"),
+    "phi": (
+        TURN + GEMMA + BOT.replace("{% endif", "{% else %}{{ eos_token }}{% endif"),
+        "<|im_end|>",
+    ),
+    "two ends": (TURN + GEMMA.strip() + "{{ eos_token }}" + BOT, "<|im_end|>"),
+    "glm": (GLM + BOT, "<|im_start|>"),
+    "glm with an end": (GLM + BOT.replace("{% endif", "{% else %}{{ eos_token }}{% endif"), "</s>"),
+    "glm of single turns": ("{{ raise_exception('') if messages[2:] }}" + GLM + BOT, "</s>"),
+    "spaces": (GLM + "\n\n" + BOT, "<|im_start|>"),
+    "words": (TURN + WORDS + PROMPT + "\n\nassistant:\n{% endif %}", "</s>"),
+    "none": (CONTINUATION, "</s>"),
+}
+"""Kinds of templates, and the token that ends their responses."""
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_responses_are_learned_with_the_token_that_ends_generated_ones(
+    name: str, tokenizer: Tokenizer
+) -> None:
+    source, expected = KINDS[name]
+    template = ChatTemplate(source, {"bos_token": "<s>", "eos_token": "</s>"})
+    turns = TURNS[1:3] if "single" in name else TURNS
+    end = end_of_response(tokenizer, template)
+    conversation = Conversation(messages=turns)
+    encoded = encode_conversation(tokenizer, template, conversation, end)
+    is_learned = np.concatenate(([False], encoded.targets != IGNORE_INDEX, [False])).astype(int)
+    parts = [encoded.targets[a:b] for a, b in np.flatnonzero(np.diff(is_learned)).reshape(-1, 2)]
+    assert [part.tolist().index(end) for part in parts] == [len(part) - 1 for part in parts]
     texts = [tokenizer.decode(part, skip_special_tokens=False).strip() for part in parts]
-    assert texts == [f"{m.content.strip()}{end}" for m in TURNS if m.role == "assistant"]
+    assert texts == [f"{m.content.strip()}{expected}" for m in turns if m.role == "assistant"]
+    text = template.render(turns)
+    assert encoded.ids.tolist() == tokenizer.encode(text, allow_special=True).ids.tolist()
 
 
 def test_what_is_generated_is_what_was_learned(tokenizer: Tokenizer) -> None:
@@ -141,8 +181,8 @@ def test_what_is_generated_is_what_was_learned(tokenizer: Tokenizer) -> None:
         encoded = encode_conversation(tokenizer, template, conversation)
         prompt = encode_prompt(tokenizer, template, conversation.prompt)
         assert encoded.ids[: len(prompt)].tolist() == prompt.tolist()
-        assert not encoded.is_response[: len(prompt)].any()
-        assert encoded.is_response[len(prompt) :].any()
+        assert (encoded.targets[: len(prompt) - 1] == IGNORE_INDEX).all()
+        assert encoded.targets[len(prompt) - 1] == encoded.ids[len(prompt)]
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2", "t5", "bart"])

@@ -15,6 +15,17 @@ from unmask.conversations.messages import (
 
 QUESTION, ANSWER = Message("user", "Who?"), Message("assistant", "I.")
 SYSTEM = Message("system", "Be brief.")
+UNLEARNED = Message("assistant", "I.", is_learned=False)
+
+
+def exchange(user: dict[str, Any] | None = None, **response: Any) -> dict[str, Any]:
+    """Return a row of two messages with more keys."""
+    return {
+        "messages": [
+            {"role": "user", "content": "Who?", **(user or {})},
+            {"role": "assistant", "content": "I.", **response},
+        ]
+    }
 
 
 @pytest.mark.parametrize(
@@ -34,8 +45,18 @@ SYSTEM = Message("system", "Be brief.")
         ({"prompt": [{"role": "system", "content": "Be brief."},
                      {"role": "user", "content": "Who?"}],
           "completion": [{"role": "assistant", "content": "I."}]}, (SYSTEM, QUESTION, ANSWER)),
+        (exchange(weight=0), (QUESTION, UNLEARNED)),
+        (exchange(weight=1.0, name=None, tool_calls=[]), (QUESTION, ANSWER)),
+        (exchange({"weight": 0}, train=False), (QUESTION, UNLEARNED)),
+        (exchange(loss=True, weight=0), (QUESTION, UNLEARNED)),
+        ({"system": "Be brief.", "instruction": "Who?", "output": "I."},
+         (SYSTEM, QUESTION, ANSWER)),
+        ({"system": "Be brief.", **exchange(), "tools": "[]"}, (SYSTEM, QUESTION, ANSWER)),
+        ({"system_prompt": "Be brief.", "prompt": "Who?", "response": "I.", "history": None},
+         (SYSTEM, QUESTION, ANSWER)),
     ],
-    ids=["messages", "sharegpt", "alpaca", "alpaca with input", "dolly", "prompt", "lists"],
+    ids=["messages", "sharegpt", "alpaca", "alpaca with input", "dolly", "prompt", "lists",
+         "weight 0", "weight 1", "train", "loss", "system", "system of messages", "system_prompt"],
 )  # fmt: skip
 def test_rows_of_every_format(row: dict[str, Any], messages: tuple[Message, ...]) -> None:
     assert read_conversation(row, "x.jsonl:1").messages == messages
@@ -91,6 +112,16 @@ def test_responses_beside_a_prompt_or_an_instruction() -> None:
          "x:3: turn 2 is of the system, which speaks first only"),
         ({"messages": [{"role": "user", "content": "a"}], "conversations": []}, "has both"),
         ({"messages": [["user", "a"]]}, r"messages\[0\] must be a message, got list"),
+        (exchange(weight=0.5), r"x:3: messages\[1\]\.weight must be 0 or 1, .*, got float 0\.5"),
+        (exchange(train="no"), r"messages\[1\]\.train must be 0 or 1"),
+        (exchange({"train": True}), r"messages\[0\]\.train is True of a turn of the user"),
+        (exchange(tool_calls=[{"id": "a"}]), r"messages\[1\]\.tool_calls is not read"),
+        (exchange({"name": "Ann"}), r"messages\[0\]\.name is not read"),
+        (exchange(reasoning_content="Hm."), r"messages\[1\]\.reasoning_content is not read"),
+        ({**exchange(), "tools": [{"type": "function"}]}, "x:3: 'tools' is not read"),
+        ({"instruction": "a", "output": "b", "history": [["c", "d"]]}, "'history' is not read"),
+        ({"system": "a", "prompt": [SYSTEM.to_dict(), QUESTION.to_dict()], "completion": "b"},
+         "x:3: 'system' and the first turn are both of the system"),
     ],
 )  # fmt: skip
 def test_wrong_rows_are_one_line(row: dict[str, Any], message: str) -> None:
@@ -114,6 +145,17 @@ def test_wrong_rows_are_one_line(row: dict[str, Any], message: str) -> None:
 def test_wrong_preferences_are_one_line(row: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         read_responses(row, ("chosen", "rejected"), "x:3")
+
+
+def test_unlearned_responses_are_no_preferences_and_other_keys_are_named(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    chosen = [QUESTION.to_dict(), {**ANSWER.to_dict(), "weight": 0}]
+    with pytest.raises(ValueError, match="x:3: the response in 'chosen' has a weight of 0"):
+        read_responses({"chosen": chosen}, ("chosen",), "x:3")
+    for line in range(3):
+        read_conversation(exchange(timestamp="today"), f"other.jsonl:{line}")
+    assert caplog.messages == ["other.jsonl: 'timestamp' of messages is not read"]
 
 
 def test_a_conversation_has_turns() -> None:

@@ -67,6 +67,28 @@ def test_all_responses_and_nothing_else_have_a_loss() -> None:
     assert learned(formulation(), item(*CHAT[:3])) == [f"the king{end}"]
 
 
+def test_responses_with_a_weight_of_0_are_read_and_not_learned(tmp_path: Path) -> None:
+    made, end = formulation(), tokenizer("gpt2").special_tokens.end
+    found = {}
+    for weights in ((1, 1), (0, 1), (1, 0), (0, 0)):
+        numbers = iter(weights)
+        messages = [m.to_dict() for m in CHAT]
+        for message in messages:
+            if message["role"] == "assistant":
+                message |= {"weight": next(numbers)}
+        (tmp_path / "x.jsonl").write_text(json.dumps({"messages": messages}) + "\n")
+        (row,) = ConversationReader().read_examples(
+            read_table(tmp_path / "x.jsonl"), COLUMNS, "strict", has_labels=True, options={}
+        )
+        kept, reasons = made.fitting_items([row])
+        found[weights] = learned(made, row) if kept else reasons
+        if weights == (0, 1):
+            whole, weighted = made.build_inputs([item(*CHAT), row])
+            assert weighted.example.inputs.tolist() == whole.example.inputs.tolist()
+    texts = [f"the king{end}", f"the old cat sees a dog{end}"]
+    assert list(found.values()) == [texts, texts[1:], texts[:1], ["1 without a response to learn"]]
+
+
 def test_targets_are_the_next_tokens() -> None:
     (one,) = formulation().build_inputs([item(*CHAT)])
     inputs, targets = one.example.inputs, one.example.targets
@@ -115,7 +137,10 @@ def test_long_conversations_lose_their_first_turns_and_too_long_ones_are_counted
     ]  # fmt: skip
     kept, reasons = whole.fitting_items(rows)
     assert kept == rows[:1]
-    assert reasons == ["1 without a response", "2 whose last turns are longer than 200 tokens"]
+    assert reasons == [
+        "1 without a response to learn",
+        "2 whose last turns are longer than 200 tokens",
+    ]
     with pytest.raises(ValueError, match="x:1: its last turns do not fit 200 tokens"):
         whole.build_inputs(rows[1:2])
 
@@ -315,7 +340,7 @@ def test_command_counts_what_is_left_out(
     words += ["--epochs", "1", "--max-length", "64", "--out", str(tmp_path / "run")]
     assert cli.run(words) == 0
     err = capsys.readouterr().err
-    left = "train: left out of 14 rows: 1 without a response; 1 whose last turns are longer than 64"
+    left = "14 rows: 1 without a response to learn; 1 whose last turns are longer than 64"
     assert left in err
     assert cli.run(["evaluate", str(tmp_path / "run"), "--data", str(data)]) == 0
     assert "left out of 14 rows" in capsys.readouterr().err

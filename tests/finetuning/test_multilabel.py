@@ -69,9 +69,49 @@ def test_labels_are_a_list_or_separated_text(tmp_path: Path) -> None:
     assert [i.label for i in items(tsv, separator="|")] == [("sun, moon",), (), ("cat", "sun")]
 
 
+LISTS = [str, json.dumps, lambda labels: str(tuple(labels)), lambda labels: f" {labels} \n"]
+LISTS += [
+    lambda labels: str(np.array(labels)),
+    lambda labels: str(dict.fromkeys(labels).keys())[10:-1],
+]
+
+
+@pytest.mark.parametrize("write", LISTS)
+def test_a_list_that_is_a_text_has_its_labels(write, tmp_path: Path) -> None:
+    labels = [["sun", "moon"], ["it's", "a, b", 'c "d" [e]'], ["sun"], ["naïve ☀", "\\n"], [2, 1]]
+    found = items(jsonl(tmp_path / "a.jsonl", [("x", write(own)) for own in labels]))
+    assert [item.label for item in found] == [tuple(sorted(map(str, own))) for own in labels]
+    empty = ["[]", " [ ] ", "()"]
+    plain = ["(sun)", "sun (hot), moon (cold)"]
+    found = items(jsonl(tmp_path / "a.jsonl", [("x", text) for text in (*empty, *plain)]))
+    kept = [("(sun)",), ("moon (cold)", "sun (hot)")]
+    assert [item.label for item in found] == [(), (), (), *kept]
+
+
 @pytest.mark.parametrize(
     ("value", "message"),
     [
+        *(
+            (text, r"a.jsonl:2: 'labels' must be a list of quoted texts, got str")
+            for text in (
+                "[sun, moon]",
+                "{sun,moon}",
+                "['sun', moon]",
+                "['sun''moon']",
+                "['sun', ['moon']]",
+                "['sun' ... 'moon']",
+                "[f(2)]",
+                "{}",
+                "set()",
+                "array(['sun', 'moon'], dtype=object)",
+                "['a\nb']",
+                "{'sun': 1}",
+                '{"sun": 1}',
+                "[" * 9**5 + "]",
+            )
+        ),
+        ("['sun', 'sun']", r"a.jsonl:2: 'sun' is repeated"),
+        ("['sun', '']", r"a.jsonl:2: an empty label"),
         ("sun,,moon", r"a.jsonl:2: an empty label in column 'labels': str 'sun,,moon'"),
         (["sun", ""], r"a.jsonl:2: an empty label"),
         (

@@ -128,6 +128,11 @@ def test_value_of_wrong_type_is_named_with_line(kind, row, message) -> None:
     assert "\n" not in str(caught.value)
 
 
+def test_words_and_tags_may_be_the_text_of_a_list() -> None:
+    (found,) = items(table("text label", ("['a' 'b']", '["x", "y"]')), "tag")
+    assert (found.texts, found.label) == (("a", "b"), ("x", "y"))
+
+
 def test_empty_text_is_kept_and_empty_sentence_skipped() -> None:
     found = items(table("text label", ("", "x"), (None, "y")), "classify")
     assert [item.texts for item in found] == [("",), ("",)]

@@ -268,7 +268,8 @@ def test_rows_that_are_left_out_are_counted_in_a_warning(
     assert prefer(base, *given, "--quiet") == 0  # warnings are still shown
     err = capsys.readouterr().err
     assert (
-        "train: left out of 15 rows: 1 without a response; 1 whose last turns are longer than 96 "
+        "train: left out of 15 rows: 1 without a response to learn; 1 whose last turns are longer "
+        "than 96 "
         "tokens; 1 whose responses are equal" in err
     )
     assert "batch_size = 32: a step holds all there is to learn from, 12 items" in err

@@ -108,7 +108,7 @@ def test_a_response_is_whole_or_left_out_and_counted() -> None:
     examples, left_out = encode_pairs(made, rows)
     assert [e.inputs.tolist() for e in examples] == [e.inputs.tolist() for e in whole]
     assert left_out == [
-        "1 without a response", f"2 whose last turns are longer than {limit} tokens",
+        "1 without a response to learn", f"2 whose last turns are longer than {limit} tokens",
     ]  # fmt: skip
     assert all(e.targets[-1] == made.special_ids.end for e in examples)
     assert encode_pairs(formulation(length=limit - 1), rows)[0] == []

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Int
 
+from unmask.batch import IGNORE_INDEX
 from unmask.conversations.messages import Conversation, Message
 from unmask.conversations.template import PLAIN, ChatTemplate
 from unmask.tokenizers.encode import Tokenizer
@@ -17,8 +18,8 @@ class EncodedConversation:
     """The tokens of a conversation."""
 
     ids: Int[np.ndarray, "t"]
-    is_response: Bool[np.ndarray, "t"]
-    """Which tokens are of responses, each with the token that ends it."""
+    targets: Int[np.ndarray, "t"]
+    """What is learned after each token: those of responses, each with the token that ends it."""
 
 
 def plain_template(tokenizer: Tokenizer) -> ChatTemplate:
@@ -47,12 +48,22 @@ def template_tokens(tokenizer: Tokenizer) -> dict[str, str]:
 
 
 def encode_conversation(
-    tokenizer: Tokenizer, template: ChatTemplate, conversation: Conversation
+    tokenizer: Tokenizer,
+    template: ChatTemplate,
+    conversation: Conversation,
+    end_id: int | None = None,
 ) -> EncodedConversation:
     """Encode a conversation as transformers does: its text as a whole, special tokens as such.
 
     A token is of a response if its text begins in it. So a token that joins the end of the prompt
     with the beginning of the response has no loss: it is not what is written after the prompt.
+
+    Args:
+        tokenizer: of the model.
+        template: the model's.
+        conversation: its turns.
+        end_id: `end_of_response`, the last target of each response, also where the template writes
+            it no sooner than with the next turn, or never; what is read is what it writes.
 
     Raises:
         ValueError: the template does not fit the conversation, or a turn has a special token.
@@ -61,10 +72,17 @@ def encode_conversation(
     text, spans = template.response_spans(conversation)
     (ids,) = tokenizer.encode_ids_batch([text], allow_special=True)
     starts = tokenizer.offset_array(text, allow_special=True)[:, 0]
-    is_response = np.zeros(len(ids), bool)
+    targets = np.full(len(ids), IGNORE_INDEX)
     for begin, end in spans:
-        is_response |= (starts >= begin) & (starts < end)
-    return EncodedConversation(ids=ids, is_response=is_response)
+        learned = np.flatnonzero((starts >= begin) & (starts < end))
+        if not len(learned):
+            continue
+        ends = np.flatnonzero(ids[learned] == end_id)[:1]
+        learned = learned[: ends[0] + 1] if len(ends) else learned
+        targets[learned[learned > 0] - 1] = ids[learned[learned > 0]]
+        if not len(ends) and end_id is not None:
+            targets[learned[-1]] = end_id
+    return EncodedConversation(ids=ids, targets=targets)
 
 
 def encode_prompt(
@@ -80,26 +98,43 @@ def encode_prompt(
     return tokenizer.encode_ids_batch([text], allow_special=True)[0]
 
 
-_RESPONSE = "response"
+_PROMPT, _RESPONSE = Message("user", "a"), Message("assistant", "response")
 
 
 def end_of_response(tokenizer: Tokenizer, template: ChatTemplate) -> int | None:
-    """Return the first special token that a template writes after a response.
+    """Return the token that ends a response, in training and in generation.
 
-    Of a template that writes none it is the token that ends texts; None: there is neither.
+    The first special token that the template writes after a response; of a template that writes
+    none, the special token with which it begins the next turn (GLM: <|user|>); of one that has
+    neither, the token that ends texts. None: there is none.
 
     Raises:
         ValueError: the template fails.
     """
-    turns = (Message("user", "a"), Message("assistant", _RESPONSE))
-    text = template.render(turns)
+    end = tokenizer.special_ids.end
+    last = _first_special(tokenizer, template.render((_PROMPT, _RESPONSE)))
+    if last is not None:
+        return last[0]
+    try:
+        text = template.render((_PROMPT, _RESPONSE, _PROMPT))
+    except ValueError:  # of templates for two turns
+        return end
+    token, between = _first_special(tokenizer, text) or (end, "")
+    return end if between.strip() else token
+
+
+def _first_special(tokenizer: Tokenizer, text: str) -> tuple[int, str] | None:
+    """Return the first special token after the response in a text, and what is between both."""
+    begin = text.rfind(_RESPONSE.content) + len(_RESPONSE.content)
     (ids,) = tokenizer.encode_ids_batch([text], allow_special=True)
     starts = tokenizer.offset_array(text, allow_special=True)[:, 0]
-    after = ids[starts >= text.rfind(_RESPONSE) + len(_RESPONSE)].tolist()
     special = tokenizer.special_ids
-    # The unknown token stands for a space that has no piece, and is not written.
-    written = (i for i in after if i in special.all_ids and tokenizer.pieces([i])[0] in text)
-    return next(written, special.end)
+    for token, start in zip(ids.tolist(), starts.tolist(), strict=True):
+        # The unknown token stands for a space that has no piece, and is not written.
+        is_written = token in special.all_ids and tokenizer.pieces([token])[0] in text
+        if start >= begin and is_written:
+            return token, text[begin:start]
+    return None
 
 
 def check_no_special_tokens(

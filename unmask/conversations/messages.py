@@ -1,21 +1,29 @@
 r"""Conversations and their parts, read from rows of the usual formats.
 
-A row is one of these, the first that it has; other keys are not read:
+A row is one of these, the first that it has:
 
 - `messages`: a list of {"role", "content"} (OpenAI, transformers);
 - `conversations`: a list of {"from", "value"} (ShareGPT);
 - `instruction`, optionally `input` or `context`, and `output` or `response` (Alpaca, Dolly);
 - `prompt` and `completion` or `response`, each text or a list of messages (TRL);
 - a text with turns after "\n\nHuman:" and "\n\nAssistant:" (HH-RLHF), for `chosen` and `rejected`.
+
+Beside them a row may have `system`, the turn of the system, and a message `weight`, `train` or
+`loss`: 0 or false of a response that is read and not learned. Keys that would change what is read
+(tools, images, thoughts) are refused; of other keys of messages a warning says that they are not
+read.
 """
 
+import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal, TypeVar, cast, get_args
 
 from unmask.text.formats.records import describe_value, format_names
 
+_log = logging.getLogger(__name__)
 EncodedT = TypeVar("EncodedT")
 
 Role = Literal["system", "user", "assistant"]
@@ -26,6 +34,16 @@ _ROLE_OF_NAME: Mapping[str, Role] = {
 }  # fmt: skip
 """Names of roles in data; `model` is Gemma's."""
 _TURN = re.compile(r"\n\n(Human|Assistant):")
+_SYSTEM_KEYS = ("system", "system_prompt")
+_WEIGHTS = ("weight", "loss_weight", "train", "training", "loss")
+"""Keys of messages: OpenAI and ShareGPT; LLaMA-Factory; axolotl; ms-swift."""
+_ROW_KEYS = ("tools", "functions", "history", "images", "videos", "audios")
+_MESSAGE_KEYS = (
+    "name", "tool_calls", "tool_call_id", "function_call", "thinking", "reasoning",
+    "reasoning_content", "refusal", "audio", "images", "train_detail", "loss_scale",
+)  # fmt: skip
+"""Keys of messages that change what a template writes or what is learned."""
+_NOTHING: tuple[Any, ...] = (None, "", [], {}, "[]", "{}", "null")
 _INPUT_KEYS, _OUTPUT_KEYS = ("input", "context"), ("output", "response", "completion")
 
 
@@ -35,6 +53,8 @@ class Message:
 
     role: Role
     content: str
+    is_learned: bool = True
+    """Of a response: whether it has a loss."""
 
     def to_dict(self) -> dict[str, str]:
         """Return it as templates read it."""
@@ -60,8 +80,9 @@ class Conversation:
 
     @property
     def has_response(self) -> bool:
-        """Whether a turn of the assistant has text."""
-        return any(m.role == "assistant" and m.content.strip() for m in self.messages)
+        """Whether a turn of the assistant has text, and is learned."""
+        turns = (m for m in self.messages if m.role == "assistant" and m.is_learned)
+        return any(m.content.strip() for m in turns)
 
 
 def read_conversation(row: Mapping[str, Any], location: str) -> Conversation:
@@ -76,6 +97,7 @@ def read_conversation(row: Mapping[str, Any], location: str) -> Conversation:
     else:
         key, response = _response_of(row, location)
         messages = (*read_prompt(row, location), *_as_messages(response, location, key))
+    messages = _with_system(row, messages, location)
     return Conversation(messages=_check_order(messages, location), location=location)
 
 
@@ -88,8 +110,10 @@ def read_prompt(row: Mapping[str, Any], location: str) -> tuple[Message, ...]:
     if row.get("prompt") is not None:
         prompt = row["prompt"]
         if isinstance(prompt, str):
-            return (Message("user", _text(prompt, location, "prompt")),)
-        return _read_list(prompt, location, "prompt")
+            turns = (Message("user", _text(prompt, location, "prompt")),)
+        else:
+            turns = _read_list(prompt, location, "prompt")
+        return _with_system(row, turns, location)
     if row.get("instruction") is None:
         raise ValueError(
             f"{location}: no messages, conversations, instruction or prompt, only "
@@ -98,7 +122,7 @@ def read_prompt(row: Mapping[str, Any], location: str) -> tuple[Message, ...]:
     instruction = _text(row["instruction"], location, "instruction")
     parts = [_text(row[key], location, key) for key in _INPUT_KEYS if row.get(key) is not None]
     content = "\n\n".join(part for part in (instruction, *parts) if part.strip())
-    return (Message("user", content),)
+    return _with_system(row, (Message("user", content),), location)
 
 
 def read_responses(
@@ -132,9 +156,38 @@ def read_responses(
             raise ValueError(f"{location}: {keys[0]!r} and {key!r} differ before their last turn")
         if turns[-1].role != "assistant":
             raise ValueError(f"{location}: {key!r} does not end with a response")
-    return tuple(
-        Conversation(messages=_check_order(turns, location), location=location) for turns in found
-    )
+        check_learned(turns[-1], location, key)
+    found = [_check_order(_with_system(row, turns, location), location) for turns in found]
+    return tuple(Conversation(messages=turns, location=location) for turns in found)
+
+
+def check_learned(response: Message, location: str, key: str) -> None:
+    """Check that a response has no weight of 0: preferences are learned, or left out.
+
+    Raises:
+        ValueError: it has.
+    """
+    if not response.is_learned:
+        raise ValueError(
+            f"{location}: the response in {key!r} has a weight of 0; leave the row out"
+        )
+
+
+def _with_system(
+    row: Mapping[str, Any], turns: tuple[Message, ...], location: str
+) -> tuple[Message, ...]:
+    """Return turns after that of the system, where it has a column; refuse keys with more."""
+    for key in _ROW_KEYS:
+        if row.get(key) not in _NOTHING:
+            raise ValueError(f"{location}: {key!r} is not read; write it into the turns as text")
+    for key in _SYSTEM_KEYS:
+        if row.get(key) in _NOTHING:
+            continue
+        system = Message("system", _text(row[key], location, key))
+        if turns[0].role == "system" and turns[0] != system:
+            raise ValueError(f"{location}: {key!r} and the first turn are both of the system")
+        turns = turns if turns[0] == system else (system, *turns)
+    return turns
 
 
 def _format_of(row: Mapping[str, Any], location: str) -> str:
@@ -207,7 +260,41 @@ def _read_message(value: Any, location: str, key: str) -> Message:
             f"{location}: {key}.{names[0]} must be one of {', '.join(_ROLE_OF_NAME)}, got "
             f"{describe_value(given[names[0]])}"
         )
-    return Message(role, _text(given[names[1]], location, f"{key}.{names[1]}"))
+    content = _text(given[names[1]], location, f"{key}.{names[1]}")
+    is_learned = _is_learned(given, role, location, key)
+    for name, entry in given.items():
+        if name in (*names, *_WEIGHTS) or entry in _NOTHING:
+            continue
+        if name in _MESSAGE_KEYS:
+            raise ValueError(
+                f"{location}: {key}.{name} is not read; write it into {key}.{names[1]}, or leave "
+                "it out"
+            )
+        _warn_unread(location.rpartition(":")[0] or location, str(name))
+    return Message(role, content, is_learned)
+
+
+def _is_learned(given: Mapping[str, Any], role: Role, location: str, key: str) -> bool:
+    """Read the weight of a message: 0 or 1, which only responses have."""
+    weights = {name: given[name] for name in _WEIGHTS if given.get(name) is not None}
+    for name, weight in weights.items():
+        if weight not in (0, 1):
+            raise ValueError(
+                f"{location}: {key}.{name} must be 0 or 1, false or true, got "
+                f"{describe_value(weight)}"
+            )
+        if weight and role != "assistant":
+            raise ValueError(
+                f"{location}: {key}.{name} is {weight} of a turn of the {role}; responses alone "
+                "are learned"
+            )
+    return role != "assistant" or all(weights.values())
+
+
+@lru_cache(maxsize=1000)
+def _warn_unread(path: str, name: str) -> None:
+    """Warn once a file."""
+    _log.warning("%s: %r of messages is not read", path, name)
 
 
 def _text(value: Any, location: str, key: str) -> str:

@@ -46,7 +46,7 @@ CONTINUATION = """\
 {%- endif -%}
 {%- endfor -%}
 """
-"""Turns joined as they are: a response continues its prompt, and nothing marks its end."""
+"""Turns joined as they are: a response continues its prompt, and no text marks its end."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class ChatTemplate:
             raise ValueError(f"chat template fails: {_one_line(error)}") from None
 
     def response_spans(self, conversation: Conversation) -> tuple[str, list[tuple[int, int]]]:
-        """Return the text of a conversation, and where the responses are in it.
+        """Return the text of a conversation, and where the responses that are learned are in it.
 
         A response begins where the prompt before it ends, and ends with its turn: with the token
         that ends it, without the space after that.
@@ -129,16 +129,19 @@ class ChatTemplate:
         messages = conversation.messages
         whole, spans = self.render(messages), list[tuple[int, int]]()
         for i, message in enumerate(messages):
-            if message.role != "assistant":
+            if message.role != "assistant" or not message.is_learned:
                 continue
             before = self.render(messages[:i], add_generation_prompt=True)
-            after = self.render(messages[: i + 1])
-            if not after.startswith(before) or not whole.startswith(after.rstrip()):
+            rendered = self.render(messages[: i + 1])
+            after = rendered.rstrip()
+            if not whole.startswith(after):  # Phi ends a whole conversation with the end of texts
+                after = after.removesuffix(self.special_tokens.get("eos_token", "")).rstrip()
+            if not rendered.startswith(before) or not whole.startswith(after):
                 raise ValueError(
                     f"{conversation.location}: the chat template changes earlier turns when later "
                     "ones are added, so that responses have no place; choose another template"
                 )
-            spans.append((len(before), len(after.rstrip())))
+            spans.append((len(before), len(after)))
         return whole, spans
 
 

@@ -1,5 +1,6 @@
 """Batches of texts for inference: with special tokens, grouped by length."""
 
+import logging
 import math
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from unmask.model.backbones.transformer import Architecture
 from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.spec import SpecialTokenIds
 
+_log = logging.getLogger(__name__)
 MAX_SCORES = 2**29
 """Of the heads of a layer for one text, heads x tokens^2."""
 
@@ -73,6 +75,9 @@ def check_vectors(vectors: Float[Tensor, "..."]) -> None:
         raise FloatingPointError(f"the model's vectors are not finite: {_DAMAGE_EXPLANATION}")
 
 
+CUT_TEXTS = "%d of %d texts are longer than the model's %d tokens and were cut"
+
+
 def with_special_tokens(
     tokenizer: Tokenizer, texts: Sequence[str], max_length: int | None
 ) -> list[Int[np.ndarray, "_"]]:
@@ -90,7 +95,9 @@ def with_special_tokens(
             f"{n_special} special tokens do not fit the model's {max_length} positions"
         )
     limit = None if max_length is None else max_length - n_special
-    encoded = tokenizer.encode_prefix_batch(texts, limit)
+    encoded = tokenizer.encode_prefix_batch(texts, None if limit is None else limit + 1)
+    if limit is not None and (n_cut := sum(len(ids) > limit for ids in encoded)):
+        _log.warning(CUT_TEXTS, n_cut, len(texts), max_length)
     return [
         np.array(
             [*special.prefix, *ids[:limit].tolist(), *special.suffix] or [special.start],

@@ -52,6 +52,7 @@ def as_list(options) -> dict[str, object]:
         lambda options: {f"answer{c}": o for c, o in zip("ABC", options, strict=True)},
         lambda options: {f"sentence_quiz{i}": o for i, o in enumerate(options, 1)},
         lambda options: dict(zip("ABC", options, strict=True)),
+        lambda options: {"choices": str(list(options))},
         lambda options: {"choices": {"text": list(options), "label": ["A", "B", "C"]}},
         lambda options: {"choices": {"text": list(options)}},
         lambda options: {"choices": [{"text": o, "label": o[0]} for o in options]},

@@ -25,6 +25,7 @@ from unmask.finetuning.formulations.formulation import (
     TaskInput,
     resolve_max_length,
 )
+from unmask.generation.text_batches import CUT_TEXTS
 from unmask.heads.classification.sequence_classification import (
     SequenceClassification,
 )
@@ -167,13 +168,23 @@ def predict(
     formulation = formulate(
         infer_text_columns(task, items), loaded_model.preset, loaded_model.tokenizer
     )
-    predictions = predict_scores(
-        formulation, loaded_model.model, formulation.build_inputs(items), batch_tokens
-    )
+    inputs = formulation.build_inputs(items)
+    warn_cut_texts(formulation, inputs, len(items))
+    predictions = predict_scores(formulation, loaded_model.model, inputs, batch_tokens)
     return [
         formulation.prediction_record(item, scores)
         for item, scores in zip(items, predictions.scores, strict=True)
     ]
+
+
+def warn_cut_texts(
+    formulation: TaskFormulation, task_inputs: Sequence[TaskInput], n_texts: int
+) -> None:
+    """Warn of texts that are longer than a model reads, unless they are read in parts."""
+    task = formulation.task
+    n_cut = len({own.item_index for own in task_inputs if own.truncated})
+    if n_cut and not TASK_KINDS[task.task_kind].splits_long_texts:
+        _log.warning(CUT_TEXTS, n_cut, n_texts, task.max_length)
 
 
 def make_items(task: Task, texts: Sequence[Any]) -> list[TaskExample]:

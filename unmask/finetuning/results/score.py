@@ -23,6 +23,7 @@ from unmask.finetuning.results.predict import (
     mean_loss,
     predict_scores,
     select_columns,
+    warn_cut_texts,
 )
 from unmask.finetuning.results.predict_pictures import labeled_pictures
 from unmask.finetuning.results.task_metrics import compute_metrics
@@ -167,6 +168,7 @@ def score_items(
     if not kept:
         raise ValueError(f"{path}: no row is left to score")
     inputs = formulation.build_inputs(kept)
+    warn_cut_texts(formulation, inputs, len(kept))
     return score(formulation, loaded_model.model, kept, inputs, batch_tokens)
 
 

@@ -8,7 +8,13 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from unmask.conversations.messages import Message, read_conversation, read_prompt, read_responses
+from unmask.conversations.messages import (
+    Message,
+    check_learned,
+    read_conversation,
+    read_prompt,
+    read_responses,
+)
 from unmask.tasks.kinds.prefer import CHOSEN, RANKED, REJECTED, ranked_columns
 from unmask.tasks.readers.tables import Table, read_table
 from unmask.text.formats.records import check_text, describe_value, format_names
@@ -83,6 +89,7 @@ def read_labeled(
         turns = read_conversation(row, location).messages
         if turns[-1].role != "assistant" or len(turns) < 2:
             raise ValueError(f"{location}: there is no response after a prompt")
+        check_learned(turns[-1], location, "messages")
         found.append(
             PreferenceRow(
                 prompt=turns[:-1],

@@ -188,6 +188,8 @@ def _example(row: Mapping[str, Any], location: str, *, has_labels: bool) -> Task
         messages = read_conversation(row, location).messages
         if messages[-1].role != "assistant":
             raise ValueError(f"{location}: the last turn must be of the assistant")
+        learned = [i for i, m in enumerate(messages, 1) if m.role == "assistant" and m.is_learned]
+        messages = messages[: learned[-1]] if learned else messages
         turns, label = messages, (messages[-1].content,)
     else:
         turns, label = _read_prompt(row, location), None
@@ -202,7 +204,8 @@ def _read_prompt(row: Mapping[str, Any], location: str) -> tuple[Message, ...]:
     listed = row.get("messages") or row.get("conversations")
     if listed is None:
         return read_prompt(row, location)
-    messages = read_conversation({"messages": listed}, location).messages
+    system = {key: row.get(key) for key in ("system", "system_prompt")}
+    messages = read_conversation({"messages": listed, **system}, location).messages
     while messages and messages[-1].role == "assistant":
         messages = messages[:-1]
     if not messages:

@@ -50,6 +50,7 @@ def parse_label_set(value: object, column: str, location: str, separator: str) -
     Raises:
         ValueError: a label is invalid or repeated, with file and line.
     """
+    value = column_values.parse_list_text(value, column, location)
     if value is None:
         return ()
     if isinstance(value, str):

@@ -1,6 +1,9 @@
 """Columns of a table -> texts, words, labels and numbers; errors name file and line."""
 
+import ast
+import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, cast
@@ -38,6 +41,12 @@ NUMBER_COLUMNS = (
 )  # fmt: skip
 TAG_COLUMNS = ("tags", "labels", "ner_tags", "pos_tags", "upos", "ner", "pos")
 
+_BRACKETS = ("[]", "()", "{}")
+_CALL = re.compile(r"[\w.]+\((?:[\[({].*)?\)", re.DOTALL)
+"""set(), array(['a', 'b'], dtype=object)"""
+_LIST_ITEM = re.compile(
+    r"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|-?\d+(?:\.\d*)?)(?:\s*,\s*|\s+|\Z)"""
+)
 MAX_NUMBER = 1e30
 """Largest target of regression: float32 ends at 3e38."""
 
@@ -127,10 +136,52 @@ def read_texts(
     ]
 
 
+def parse_list_text(value: object, column: str, location: str) -> object:
+    """Return the list that a text is: of JSON, Python or NumPy, as pandas writes it into a cell.
+
+    Other values, and texts without brackets around them, are returned.
+
+    Raises:
+        ValueError: a text in brackets or braces is no list of texts and numbers.
+    """
+    text = value.strip() if isinstance(value, str) else ""
+    is_called = _CALL.fullmatch(text) is not None
+    if text[:1] + text[-1:] not in _BRACKETS and not is_called:
+        return value
+    try:
+        items = json.loads(text)
+    except (ValueError, RecursionError):
+        items = None if is_called else _read_literals(text[1:-1].strip())
+    if isinstance(items, list):
+        return cast("list[object]", items)
+    if text[0] == "(":  # a label may be in parentheses
+        return value
+    raise ValueError(
+        f"{location}: {column!r} must be a list of quoted texts, got {describe_value(value)}"
+    )
+
+
+def _read_literals(text: str) -> list[object] | None:
+    """Read texts in quotes and numbers, parted by commas or white space; None: there is more."""
+    items: list[object] = []
+    position = 0
+    while position < len(text):
+        match = _LIST_ITEM.match(text, position)
+        if match is None:
+            return None
+        try:
+            items.append(ast.literal_eval(match[1]))
+        except (ValueError, SyntaxError):  # a line break, an escape, leading zeros
+            return None
+        position = match.end()
+    return items
+
+
 def parse_words(
     value: object, column: str, location: str, encoding_errors: EncodingErrors
 ) -> tuple[str, ...]:
     """Read the words of a sentence."""
+    value = parse_list_text(value, column, location)
     if not isinstance(value, list | tuple):
         raise ValueError(
             f"{location}: {column!r} must be a list of words, got {describe_value(value)}"
@@ -142,6 +193,7 @@ def parse_words(
 
 def parse_tags(value: object, column: str, location: str, n_words: int) -> tuple[str, ...]:
     """Read the tags of a sentence of `n_words` words."""
+    value = parse_list_text(value, column, location)
     if not isinstance(value, list | tuple):
         raise ValueError(
             f"{location}: {column!r} must be a list of tags, got {describe_value(value)}"

@@ -294,6 +294,7 @@ def _choices_from_list(
     It contains texts; objects with "text" and "label" (ARC); an object with a list of each (data
     sets of the Hub); or any of these as "choices" of an object.
     """
+    value = column_values.parse_list_text(value, column, location)
     fields = cast("dict[str, object]", value) if isinstance(value, dict) else {}
     if "choices" in fields:
         value = fields["choices"]

@@ -126,12 +126,10 @@ class InstructionFormulation:
             labels = np.full(len(inputs), IGNORE_INDEX)
             labels[len(prompt.inputs) - 1 :] = targets
             return replace(prompt, inputs=inputs, targets=labels, rank=np.arange(len(inputs)))
-        encoded = encode_conversation(
-            self.tokenizer, self.template, Conversation(messages=turns, location=item.location)
-        )
-        targets = np.where(encoded.is_response, encoded.ids, IGNORE_INDEX)[1:]
-        inputs = encoded.ids[:-1]
-        return Example(inputs=inputs, targets=targets, rank=np.arange(len(inputs)))
+        conversation = Conversation(messages=turns, location=item.location)
+        encoded = encode_conversation(self.tokenizer, self.template, conversation, self.end_id)
+        n = len(encoded.ids) - int(encoded.targets[-1] == IGNORE_INDEX)
+        return Example(inputs=encoded.ids[:n], targets=encoded.targets[:n], rank=np.arange(n))
 
     def encode_prompt(self, turns: Sequence[Message], location: str) -> Example:
         """Encode what is read before a response is generated; it has no targets."""
@@ -203,7 +201,8 @@ class InstructionFormulation:
 
 def _has_response(item: TaskExample) -> bool:
     """Return whether a conversation ends with a response, or is to be answered."""
-    return item.label is None or bool(item.turns[-1].content.strip())
+    last = item.turns[-1]
+    return item.label is None or (last.is_learned and bool(last.content.strip()))
 
 
 def _length(example: Example) -> int:
@@ -214,7 +213,7 @@ def _length(example: Example) -> int:
 def left_out_phrases(n_empty: int, n_long: int, max_length: int) -> list[str]:
     """Count the items that have no response, and those that are too long, in words."""
     phrases = (
-        (n_empty, "without a response"),
+        (n_empty, "without a response to learn"),
         (n_long, f"whose last turns are longer than {max_length} tokens"),
     )
     return [f"{n:,} {what}" for n, what in phrases if n]
