@@ -75,7 +75,10 @@ def test_default_load_equals_strubell_table_3() -> None:
     """Its machines drew 0.59 to 0.63 of their accelerators' thermal design power."""
     for device, n, watts, *_ in STRUBELL.values():
         own = device_energy(
-            PlanSettings(hardware=get_hardware(device), n_devices=n, strategy="ddp"), 1
+            PlanSettings(
+                hardware=get_hardware(device), n_devices=n, strategy="ddp", precision="float32"
+            ),
+            1,
         )
         assert own.watts == pytest.approx(watts, rel=0.06)
         assert own.power_source == "thermal design power x load 0.6"
@@ -83,7 +86,11 @@ def test_default_load_equals_strubell_table_3() -> None:
 
 def test_comparisons_equal_strubell_table_1() -> None:
     settings = PlanSettings(
-        hardware=get_hardware("p100"), n_devices=8, strategy="ddp", watts=1515.43
+        hardware=get_hardware("p100"),
+        n_devices=8,
+        strategy="ddp",
+        watts=1515.43,
+        precision="float32",
     )
     shares = settings.energy(274_120).familiar
     # "626,155 pounds ... nearly five times the lifetime emissions of the average American car".
