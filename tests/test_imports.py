@@ -11,8 +11,8 @@ import pytest
 
 ROOT = Path(__file__).parents[1] / "unmask"
 STAGES = (
-    "batch", "files", "config", "output", "options", "saved_format", "bundled", "text",
-    "images", "tokenizers", "conversations", "shards",
+    "batch", "files", "machine_memory", "config", "output", "options", "saved_format", "bundled",
+    "text", "images", "tokenizers", "conversations", "shards",
     "objectives", "batching", "model", "heads", "word_vectors", "zoo", "checkpoints", "adapters",
     "compression", "training", "planning", "generation", "tasks", "finetuning",
     "preferences", "evaluation", "analysis", "inference", "reports", "jobs", "studies", "web",

@@ -503,6 +503,24 @@ def test_incompatible_weights_are_refused(text: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "new").exists()
 
 
+def test_run_takes_smaller_micro_batches_or_is_refused(
+    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The choice is recorded, and the run continues with it where there is more memory."""
+    out, free = tmp_path / "run", "unmask.jobs.pretrain.fit_memory.free_memory_bytes"
+    own = [*SMALL["bert-tiny"], *COMMON]
+    monkeypatch.setattr(free, lambda _: 100_000)
+    with pytest.raises(ValueError, match="memory: a step of bert-tiny with one row of 32 tokens"):
+        pretrain("bert-tiny", data=text, out=out, steps=2, changes=own, quiet=True)
+    assert not out.exists()
+    monkeypatch.setattr(free, lambda _: 2**22)
+    pretrain("bert-tiny", data=text, out=out, steps=2, changes=own, quiet=True)
+    monkeypatch.setattr(free, lambda _: 2**40)
+    pretrain("bert-tiny", data=text, out=out, steps=2, changes=own, resume=True, quiet=True)
+    recipe = json.loads((out / "unmask.json").read_text())["recipe"]
+    assert (recipe["micro_batch_tokens"], recipe["batch_tokens"]) == (32, 256)
+
+
 def test_run_is_resumed_by_its_folder_alone(text: Path, tmp_path: Path, monkeypatch) -> None:
     run("bert-tiny", text, tmp_path / "whole")
     stop_after(monkeypatch, 7)

@@ -11,6 +11,7 @@ import torch
 from toy_text import corpus
 
 import unmask
+from unmask import machine_memory
 from unmask.cli import main as cli
 from unmask.jobs.catalogue.describe import describe
 from unmask.jobs.pretrain import plan as planned_run
@@ -18,6 +19,7 @@ from unmask.planning.plan import MeasuredStep
 from unmask.planning.run_cost import accelerator
 from unmask.planning.this_machine import EnergyMeter
 from unmask.reports.page import write_report
+from unmask.web.worker.calls.planning import plan as page_plan
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -157,10 +159,10 @@ def test_large_networks_and_given_shares_are_not_tried(
 
 
 def test_other_hardware_is_planned_by_given_numbers(run: Run) -> None:
-    own = ("plan", "bert-mini", "--hardware", "b200", "--peak-tflops", 2250, "--memory-gb", 192)
+    own = ("plan", "bert-mini", "--hardware", "b900", "--peak-tflops", 2250, "--memory-gb", 192)
     status, out, err = run(*own)
     assert (status, err) == (0, "")
-    assert "b200, 2.25 PFLOP/s" in out
+    assert "b900, 2.25 PFLOP/s" in out
     assert "unknown: give --watts" in out
     assert "CO2e" not in out
     facts = json.loads(run(*own, "--json")[1])
@@ -179,7 +181,8 @@ def test_accelerators_are_known_by_whole_words() -> None:
     peak = {"bfloat16": 1e14}
     h100 = accelerator("NVIDIA H100 80GB HBM3", peak, 85 * 10**9)
     assert (h100.name, h100.watts, h100.peak("bfloat16")) == ("h100", 700, 1e14)
-    for name in ("NVIDIA A1000", "mps"):
+    assert accelerator("NVIDIA GeForce RTX 4090", peak, 25 * 10**9).name == "rtx4090"
+    for name in ("NVIDIA A1000", "NVIDIA GeForce RTX 4090 Laptop GPU", "mps"):
         other = accelerator(name, peak, 8 * 10**9)
         assert (other.name, other.watts, other.memory_bytes) == (name, None, 8 * 10**9)
 
@@ -189,10 +192,12 @@ def test_accelerators_are_known_by_whole_words() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("bert-mini", "--hardware", "b200"), "hardware must be one of cpu, p100, v100"),
+        (("bert-mini", "--hardware", "b900"), "hardware must be one of cpu, p100, v100"),
+        (("bert-mini", "--hardware", "v100", "--precision", "bfloat16"), "v100 has a peak for"),
+        (("bert-mini", "--precision", "float16"), "this processor trains in float32 or bfloat16"),
         (("bert-mini", "--hardware", "v10"), "did you mean v100?"),
-        (("bert-mini", "--hardware", "b200"), "with --peak-tflops and --memory-gb"),
-        (("bert-mini", "--hardware", "b200", "--peak-tflops", 0, "--memory-gb", 1), "above 0"),
+        (("bert-mini", "--hardware", "b900"), "with --peak-tflops and --memory-gb"),
+        (("bert-mini", "--hardware", "b900", "--peak-tflops", 0, "--memory-gb", 1), "above 0"),
         (("bert-mini", "--peak-tflops", 1), "cpu is this one, and measured"),
         (("bert-mini", "--devices", 0), "devices must be from 1 to 1,000,000, got 0"),
         (("bert-mini", "--devices", 2, "--strategy", "single"), "strategy: 2 devices share a run"),
@@ -256,3 +261,25 @@ def test_package_energy_counters_are_summed_and_may_wrap(tmp_path: Path) -> None
     assert EnergyMeter(tmp_path / "none").joules() is None
     (tmp_path / "intel-rapl:1" / "energy_uj").unlink()
     assert meter.joules() is None
+
+
+def test_page_and_command_count_the_process() -> None:
+    """The peak of 12 steps of bert-tiny on 2 MB of text was 534 MiB; to a factor of 1.5."""
+    given = {"model": "bert-tiny", "steps": 12, "precision": "float32"}
+    total = page_plan(given)["memory_bytes"]["total"] / 2**20
+    assert 534 / 1.5 < total < 534 * 1.5
+
+
+def test_memory_of_a_control_group_limits_that_of_the_machine(tmp_path: Path) -> None:
+    group = tmp_path / "sys/fs/cgroup/box"
+    (tmp_path / "proc/self").mkdir(parents=True)
+    group.mkdir(parents=True)
+    (tmp_path / "proc/meminfo").write_text("MemTotal: 4000 kB\nMemAvailable: 3000 kB\n")
+    (tmp_path / "proc/self/cgroup").write_text("0::/box\n")
+    assert machine_memory.available_bytes(tmp_path) == 3000 * 1024
+    (group / "memory.max").write_text("2048000\n")
+    (group / "memory.current").write_text("1024000\n")
+    (group / "memory.stat").write_text("anon 5\ninactive_file 24000\n")
+    assert machine_memory.available_bytes(tmp_path) == 2048000 - 1000000
+    assert machine_memory.total_bytes(tmp_path) == 2048000
+    assert machine_memory.available_bytes(tmp_path / "none") is None

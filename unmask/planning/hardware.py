@@ -7,6 +7,8 @@ from typing import Literal
 
 from unmask.planning.energy import check_positive
 
+ITEM_BYTES: Mapping[str, int] = {"bfloat16": 2, "float16": 2, "float32": 4}
+"""Of a weight or an activation, by precision; those that are faster come first."""
 THIS_CPU = "cpu"
 """Name of the processor that plans, whose peak is measured."""
 GB = 10**9
@@ -20,8 +22,8 @@ class Hardware:
     name: str
     kind: Literal["gpu", "tpu", "cpu"]
     peak_flops: Mapping[str, int | float]
-    """FLOP/s of dense matrix products by precision: float32, bfloat16. Where a device has no
-    bfloat16, that of float16."""
+    """FLOP/s of dense matrix products by precision: float32, bfloat16, float16. A device without
+    bfloat16 has float16 (mixed precision) in its place."""
     memory_bytes: int
     bandwidth: int | float | None = None
     """Of its memory, in bytes per second. None: unknown."""
@@ -35,6 +37,11 @@ class Hardware:
     """Where the numbers are from."""
     power_source: str = field(default="thermal design power")
     """What `watts` is."""
+
+    @property
+    def best_precision(self) -> str:
+        """The first of `ITEM_BYTES` that it has a peak for."""
+        return next(name for name in ITEM_BYTES if name in self.peak_flops)
 
     def peak(self, precision: str) -> float:
         """Return the peak FLOP/s in a precision.
@@ -56,7 +63,7 @@ HARDWARE: Mapping[str, Hardware] = {
         Hardware(
             name="p100",
             kind="gpu",
-            peak_flops={"float32": 10.6 * TERA, "bfloat16": 21.2 * TERA},
+            peak_flops={"float32": 10.6 * TERA, "float16": 21.2 * TERA},
             memory_bytes=16 * GB,
             bandwidth=732e9,
             watts=300,
@@ -68,7 +75,7 @@ HARDWARE: Mapping[str, Hardware] = {
         Hardware(
             name="v100",
             kind="gpu",
-            peak_flops={"float32": 15.7 * TERA, "bfloat16": 125 * TERA},
+            peak_flops={"float32": 15.7 * TERA, "float16": 125 * TERA},
             memory_bytes=32 * GB,
             bandwidth=900e9,
             watts=300,
@@ -123,6 +130,82 @@ HARDWARE: Mapping[str, Hardware] = {
             source="one chip: Jouppi et al. 2020, doi:10.1145/3360307, table 3; a quarter of the "
             "price of a Cloud TPU v3-8 in 2019",
         ),
+        Hardware(
+            name="h200",
+            kind="gpu",
+            peak_flops={"float32": 67 * TERA, "bfloat16": 989 * TERA},
+            memory_bytes=141 * GB,
+            bandwidth=4800e9,
+            watts=700,
+            source="NVIDIA H200 SXM data sheet (2024), dense",
+        ),
+        Hardware(
+            name="b200",
+            kind="gpu",
+            peak_flops={"float32": 75 * TERA, "bfloat16": 2250 * TERA},
+            memory_bytes=180 * GB,
+            bandwidth=7700e9,
+            watts=1000,
+            source="NVIDIA HGX B200 data sheet (2025), dense, an eighth of 8 GPUs",
+        ),
+        Hardware(
+            name="l4",
+            kind="gpu",
+            peak_flops={"float32": 30.3 * TERA, "bfloat16": 121 * TERA},
+            memory_bytes=24 * GB,
+            bandwidth=300e9,
+            watts=72,
+            source="NVIDIA L4 data sheet (2023), dense: half of its figure with sparsity",
+        ),
+        Hardware(
+            name="t4",
+            kind="gpu",
+            peak_flops={"float32": 8.1 * TERA, "float16": 65 * TERA},
+            memory_bytes=16 * GB,
+            bandwidth=320e9,
+            watts=70,
+            source="NVIDIA T4 data sheet (2018)",
+        ),
+        Hardware(
+            name="rtx4090",
+            kind="gpu",
+            peak_flops={"float32": 82.6 * TERA, "bfloat16": 165.2 * TERA},
+            memory_bytes=24 * GB,
+            bandwidth=1008e9,
+            watts=450,
+            source="NVIDIA Ada GPU architecture (2022), appendix A, dense, sums in float32",
+        ),
+        Hardware(
+            name="rtx3090",
+            kind="gpu",
+            peak_flops={"float32": 35.6 * TERA, "bfloat16": 71 * TERA},
+            memory_bytes=24 * GB,
+            bandwidth=936e9,
+            watts=350,
+            source="NVIDIA Ampere GA102 GPU architecture (2020), dense, sums in float32",
+        ),
+        *(
+            Hardware(
+                name=chip,
+                kind="gpu",
+                peak_flops={"float32": cores * 256 * clock * 1e9},
+                memory_bytes=memory * GB,
+                bandwidth=bandwidth * 1e9,
+                watts=watts,
+                source=f"{cores} cores x 128 units x 2 FLOP x {clock:g} GHz; its largest memory "
+                "is shared with the processor (--memory-gb gives another)",
+                power_source="maximum of the whole computer, by Apple,",
+            )
+            for chip, cores, clock, memory, bandwidth, watts in (
+                ("m1", 8, 1.278, 16, 68, 39),
+                ("m1-max", 32, 1.296, 64, 400, 115),
+                ("m2", 10, 1.398, 24, 100, 50),
+                ("m2-max", 38, 1.398, 96, 400, 145),
+                ("m3-ultra", 80, 1.398, 512, 819, 270),
+                ("m4", 10, 1.578, 32, 120, 65),
+                ("m4-max", 40, 1.578, 128, 546, 145),
+            )
+        ),
     )
 }
 """Devices by name. Prices are those of the year in `source`; give today's where it matters."""
@@ -148,8 +231,8 @@ def get_hardware(
 
     >>> get_hardware("v100").watts
     300
-    >>> get_hardware("rtx4090", peak_tflops=165, memory_gb=24).memory_bytes
-    24000000000
+    >>> get_hardware("rtx5090", peak_tflops=210, memory_gb=32).memory_bytes
+    32000000000
     """
     for option, value in (("peak_tflops", peak_tflops), ("memory_gb", memory_gb)):
         if value is not None:
@@ -164,7 +247,7 @@ def get_hardware(
         )
     device = known or Hardware(name=name, kind="gpu", peak_flops={}, memory_bytes=0, source="given")
     if peak_tflops is not None:
-        peaks = dict.fromkeys(("float32", "bfloat16"), peak_tflops * TERA)
+        peaks = dict.fromkeys(known.peak_flops if known else ITEM_BYTES, peak_tflops * TERA)
         device = replace(device, peak_flops=peaks)
     if memory_gb is not None:
         device = replace(device, memory_bytes=round(memory_gb * GB))

@@ -17,6 +17,7 @@ from unmask.heads.model import Model
 from unmask.model.architecture import StackArchitecture
 from unmask.model.backbones.block_architecture import BlockArchitecture
 from unmask.model.layers.attention.attention import EAGER_MAX_KEYS
+from unmask.planning.hardware import ITEM_BYTES
 from unmask.planning.rows import RowShape
 from unmask.training.device.gathered_layers import separate_layers
 from unmask.training.optimizers import config as optimizers
@@ -27,8 +28,6 @@ Strategy = Literal["single", "ddp", "fsdp"]
 Rajbhandari et al. 2020, arXiv:1910.02054)."""
 
 FLOAT32_BYTES = 4
-ITEM_BYTES: Mapping[str, int] = {"float32": 4, "bfloat16": 2}
-"""Of a weight or an activation, by precision."""
 KEPT_SHARE = 0.35
 """Of what a micro-batch allocates on a CPU, what glibc comes to keep beside it and beside what it
 had kept before the first step (`RUN_PROCESS_BYTES`): with both, eight of twelve presets are within
@@ -97,7 +96,7 @@ class MemorySettings:
     """What memory depends on beside network and recipe."""
 
     precision: str
-    """float32 or bfloat16."""
+    """float32, bfloat16 or float16."""
     strategy: Strategy = "single"
     n_devices: int = 1
     checkpoint_activations: bool = False
@@ -108,7 +107,7 @@ class MemorySettings:
 
 
 def weight_bytes_per_parameter(precision: str) -> int:
-    """Return the bytes of one weight in training: float32, and its copy in bfloat16."""
+    """Return the bytes of one weight in training: float32, and its copy of 16 bits."""
     return FLOAT32_BYTES + (0 if precision == "float32" else ITEM_BYTES[precision])
 
 

@@ -8,6 +8,7 @@ import re
 import statistics
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, replace
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -199,7 +200,10 @@ def _hardware_of(device: torch.device, precision: str, peak_flops: int | float) 
 def accelerator(name: str, peak_flops: Mapping[str, int | float], memory_bytes: int) -> Hardware:
     """Return an accelerator by the name that its driver has for it, as it was measured."""
     words = re.split(r"[^a-z0-9]+", name.lower())
-    known = next((one for one in HARDWARE.values() if one.name in words), None)
+    names = {*words, *map("".join, pairwise(words))}  # RTX 4090 is rtx4090
+    known = next((one for one in HARDWARE.values() if one.name in names - {""}), None)
+    if "laptop" in words:  # a slower chip of the same name
+        known = None
     if known is None:
         return Hardware(
             name=name,

@@ -8,14 +8,17 @@ from typing import Literal
 
 import torch
 
+from unmask import machine_memory
 from unmask.planning.hardware import CPU_WATTS_PER_CORE, THIS_CPU, Hardware
 from unmask.training.device.distributed import matmul_peak_flops, weight_dtype
 from unmask.training.device.stopwatch import Stopwatch
 
+PROGRAM_BYTES = 250 * 2**20
+"""Of the interpreter, torch and this library, loaded (docs/planning.md)."""
 RUN_PROCESS_BYTES = 150 * 2**20
-"""What a run holds beside its network and what this program holds when it plans: text, tokenizer,
-samples, and what glibc keeps of all that was freed in making them, about half of it. Before the
-first step of three runs on 5 MB of text it was 137 to 159 MiB (docs/planning.md)."""
+"""What a run holds beside its network and the program: text, tokenizer, samples, and what glibc
+keeps of all that was freed in making them, about half of it. Before the first step of three runs on
+5 MB of text it was 137 to 159 MiB (docs/planning.md)."""
 POWERCAP = Path("/sys/class/powercap")
 """Where Linux keeps the energy counters of processors (RAPL)."""
 
@@ -97,10 +100,7 @@ def _read_counters(folder: Path) -> Mapping[str, tuple[int, int]]:
 
 
 def _total_memory_bytes() -> int:
-    path = Path("/proc/meminfo")
-    if not path.is_file():
-        return 0
-    return int(path.read_text().split(None, 2)[1]) * 1024
+    return machine_memory.total_bytes() or 0
 
 
 def _copy_bandwidth(n_bytes: int = 2**25, tries: int = 3) -> float:

@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from unmask.options import JobOptions, Precision, flag
+from unmask.options import JobOptions, flag
 
 if TYPE_CHECKING:
     from unmask.planning.hardware import Hardware
@@ -63,9 +63,9 @@ class PlanOptions(JobOptions):
     """Pretraining objective, e.g. mlm, clm, rtd, mlm:rate=0.3+nsp (docs/objectives.md)."""
     teacher: str | Path | Sequence[str | Path] = field(default=(), metadata=flag(metavar="MODEL"))
     """Teacher of distillation, whose forward passes and weights count as well."""
-    precision: Precision = "auto"
-    """Floating-point precision of weights and activations; auto: bfloat16, on a CPU what it has
-    instructions for."""
+    precision: Literal["auto", "bfloat16", "float16", "float32"] = "auto"
+    """Floating-point precision of weights and activations; auto: bfloat16, where the device has it,
+    or else float16 (mixed precision, of other software); on a CPU what it has instructions for."""
     utilization: int | float | None = field(
         default=None, metadata=flag(shown_default="0.4; this processor is measured")
     )

@@ -29,7 +29,7 @@ from unmask.planning.flops import compute_optimal_tokens, six_nd, training_flops
 from unmask.planning.hardware import THIS_CPU, Hardware, get_hardware
 from unmask.planning.memory import KEPT_SHARE
 from unmask.planning.plan import MeasuredStep, Plan, PlanSettings, make_plan
-from unmask.planning.this_machine import RUN_PROCESS_BYTES, measure_this_cpu
+from unmask.planning.this_machine import PROGRAM_BYTES, RUN_PROCESS_BYTES, measure_this_cpu
 from unmask.planning.trial import (
     MAX_FIRST_SECONDS,
     MAX_ROW_SECONDS,
@@ -48,7 +48,6 @@ from unmask.reports.formatting import (
 from unmask.training.config import Recipe
 from unmask.training.device import distributed
 from unmask.training.device.activation_memory import free_memory_bytes
-from unmask.training.device.memory import resident_bytes
 from unmask.word_vectors.train.trainer import WORD_VECTOR_METHODS
 from unmask.zoo.catalogue import get_preset
 
@@ -182,9 +181,12 @@ def _resolve(options: PlanOptions) -> Recipe:
 def plan_settings(options: PlanOptions, recipe: Recipe) -> PlanSettings:
     """Return the devices of a plan; this processor is measured."""
     precision = options.precision if options.precision != "auto" else recipe.precision
+    is_chosen = options.precision != "auto"
     hardware = options.hardware
     on_this_machine = hardware == THIS_CPU
     if on_this_machine:
+        if precision == "float16":
+            raise ValueError("precision: this processor trains in float32 or bfloat16, not float16")
         if options.peak_tflops is not None or options.memory_gb is not None:
             raise ValueError(
                 "peak_tflops and memory_gb are of other hardware; cpu is this one, and measured"
@@ -194,8 +196,8 @@ def plan_settings(options: PlanOptions, recipe: Recipe) -> PlanSettings:
         hardware = measure_this_cpu(precision)
     elif not isinstance(hardware, Hardware):
         hardware = get_hardware(hardware, options.peak_tflops, options.memory_gb)
-    if precision == "auto":
-        precision = "bfloat16"
+    if precision == "auto" or not (is_chosen or precision in hardware.peak_flops):
+        precision = hardware.best_precision
     given = options.grid_kg_per_kwh
     return PlanSettings(
         hardware=hardware,
@@ -212,7 +214,7 @@ def plan_settings(options: PlanOptions, recipe: Recipe) -> PlanSettings:
         device_mtbf_hours=options.device_mtbf_hours,
         checkpoint_seconds=options.checkpoint_seconds,
         restart_seconds=options.restart_seconds,
-        process_bytes=resident_bytes() + RUN_PROCESS_BYTES if on_this_machine else 0,
+        process_bytes=PROGRAM_BYTES + RUN_PROCESS_BYTES if hardware.kind == "cpu" else 0,
     )
 
 
@@ -257,7 +259,7 @@ def _rows(plan: Plan) -> Iterator[tuple[str, str]]:
         "time",
         f"{format_seconds(plan.seconds)}, {format_si(plan.tokens_per_second)} tokens/s, at "
         f"{format_percent(plan.peak_share, 0)} of the peak"
-        + (f", measured in {plan.measured.source}" if plan.measured else ""),
+        + (f", measured in {plan.measured.source}" if plan.measured else _share_note(settings)),
     )
     for note in plan.notes:
         yield "", note
@@ -279,6 +281,10 @@ def _rows(plan: Plan) -> Iterator[tuple[str, str]]:
         f"a compute-optimal decoder of this size reads {format_si(optimal)} tokens "
         f"(arXiv:2203.15556); this run, {format_si(plan.tokens)}",
     )
+
+
+def _share_note(settings: PlanSettings) -> str:
+    return ", which is assumed: give --utilization" if settings.utilization is None else ""
 
 
 def _checkpoints(plan: Plan) -> str | None:

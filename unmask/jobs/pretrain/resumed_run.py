@@ -149,6 +149,9 @@ def merge_with_resumed(requested: Recipe, resumed_run: ResumedRun, *, steps_give
     requested = replace(requested, data=requested.data or old.data)
     if requested.precision == "auto":  # resolved by the earlier run
         requested = replace(requested, precision=old.precision)
+    size, recorded = requested.micro_batch_tokens, old.micro_batch_tokens
+    if recorded is not None and recorded < (size or requested.batch_tokens):  # more did not fit
+        requested = replace(requested, micro_batch_tokens=recorded)
     if not steps_given:
         requested = replace(requested, steps=old.steps)
     elif not resumed_run.has_known_steps:

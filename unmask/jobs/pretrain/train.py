@@ -21,6 +21,7 @@ from unmask.heads.model import Model
 from unmask.jobs.pretrain.apply_recipe import check_sequence_length
 from unmask.jobs.pretrain.data.check_labels import check_sequence_labels
 from unmask.jobs.pretrain.data.corpus import open_or_make_corpus
+from unmask.jobs.pretrain.fit_memory import fit_into_memory
 from unmask.jobs.pretrain.held_out_pictures import held_out_pictures
 from unmask.jobs.pretrain.held_out_samples import held_out_samples
 from unmask.jobs.pretrain.network import (
@@ -121,6 +122,7 @@ def start_job(
     """Build the model and its data."""
     corpus = open_or_make_corpus(recipe, preset, initial_model, replace(options, terminal=None))
     special_ids = corpus.special_ids
+    recipe = fit_into_memory(recipe, preset, special_ids, initial_model, options, world)
     _note_new_heads(recipe, preset, initial_model, special_ids, options)
     model = build_network(preset, recipe, special_ids, initial_model)
     freeze_parameters(model, recipe.frozen)

@@ -1,9 +1,8 @@
 """How much fits: the memory that is free, and what a token's activations take of it in training."""
 
-from pathlib import Path
-
 import torch
 
+from unmask.machine_memory import available_bytes
 from unmask.model.architecture import BackboneArchitecture
 
 ACTIVATION_MEMORY_FRACTION = 0.5
@@ -17,14 +16,10 @@ def free_memory_bytes(device: torch.device) -> int | None:
     """Return how much memory is free on a device; None where the system does not say."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
-    known = Path("/proc/meminfo")
-    if device.type != "cpu" or not known.is_file():
-        return None
-    for line in known.read_text().splitlines():
-        name, _, value = line.partition(":")
-        if name == "MemAvailable":
-            return int(value.split()[0]) * 1024
-    return None
+    if device.type == "mps":
+        used = torch.mps.driver_allocated_memory()
+        return max(torch.mps.recommended_max_memory() - used, 0)
+    return available_bytes() if device.type == "cpu" else None
 
 
 def activation_bytes_per_token(

@@ -1,18 +1,8 @@
-"""Memory of this machine and of processes, as Linux tells it."""
+"""Memory of processes, as Linux tells it."""
 
 from pathlib import Path
 
 _KIB = 1024
-
-
-def available_bytes() -> int | None:
-    """Return the memory that can be taken without swapping; None: not known here."""
-    try:
-        lines = Path("/proc/meminfo").read_text("ascii").splitlines()
-    except OSError:
-        return None
-    found = (line.split() for line in lines if line.startswith("MemAvailable:"))
-    return next((int(words[1]) * _KIB for words in found), None)
 
 
 def resident_bytes(pid: int) -> int:

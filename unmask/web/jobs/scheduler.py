@@ -7,7 +7,8 @@ import sys
 import threading
 from dataclasses import dataclass
 
-from unmask.web.jobs.memory import available_bytes, resident_bytes
+from unmask.machine_memory import available_bytes
+from unmask.web.jobs.memory import resident_bytes
 from unmask.web.jobs.queue import JobQueue
 from unmask.web.jobs.record import OUTPUT_FILE, STARTED_FILE, JobRecord
 
