@@ -455,7 +455,8 @@ def expanded(words: tuple[str, ...]) -> list[str]:
 
 
 MODELS = {
-    "runs/gpt": "gpt2-mini", "runs/bert": "bert-tiny", "runs/lm": "ulmfit-mini",
+    "runs/gpt": "gpt2-mini", "runs/vectors": "word2vec-skipgram-mini",
+    "runs/bert": "bert-tiny", "runs/lm": "ulmfit-mini",
     "runs/mine": "bert-tiny", "MODEL": "t5-mini", "BART": "bart-mini", "runs/elmo": "elmo-mini",
     "runs/bert-mini": "bert-mini", "runs/german-mini": "bert-tiny",
     "runs/quick": "quick-thoughts-mini", "runs/skip": "skip-thoughts-mini",

@@ -57,7 +57,7 @@ def why_not(one: Command) -> str | None:
 def test_each_document_has_commands_and_blocks() -> None:
     assert len(OURS) > 60
     assert {block.language for block in BLOCKS} <= documented.LANGUAGES
-    known = ("unmask", "python", "make", "pip")
+    known = ("unmask", "python", "make", "pip", "curl")
     assert [one.text for one in COMMANDS if one.words[0] not in known] == []
 
 

@@ -19,13 +19,12 @@ from unmask.heads.classification.sequence_classification import SequenceClassifi
 from unmask.heads.tagging.bilstm_crf import BiLSTMCRF
 from unmask.inference.export import (
     environment_record,
-    is_preset_name,
     model_card,
     read_run_file,
     save_model,
     write_run_file,
 )
-from unmask.zoo.catalogue import get_preset
+from unmask.zoo.catalogue import get_preset, is_preset_name
 
 
 def tiny(name: str, **heads) -> LoadedModel:

@@ -97,7 +97,7 @@ def test_command_prints_sizes(
         ([], "no method"),
         (
             ["smaller"],
-            "method must be one of quantize, gptq, prune, .*, got 'smaller'",
+            "method must be one of int8, .*quantize, gptq, prune, .*, got 'smaller'",
         ),
         (["quantize:bits=5"], "bits must be one of"),
         (["int8", "prune"], "quantize must be the last method"),

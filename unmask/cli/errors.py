@@ -41,7 +41,7 @@ def _usage_error_line(error: Any) -> str:
     """Return the line that reports a usage error."""
     path = "unmask" if error.ctx is None else error.ctx.command_path
     text, unknown = usage_text(error), getattr(error, "option_name", None)
-    if unknown and error.ctx is not None:
+    if type(error).__name__ == "NoSuchOption" and error.ctx is not None:
         flags = {flag for parameter in error.ctx.command.params for flag in parameter.opts}
         for name in _NAMES_ELSEWHERE.get(unknown.lower().replace("_", "-"), ()):
             if name.split()[0] in flags:

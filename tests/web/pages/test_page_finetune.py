@@ -206,7 +206,7 @@ def test_an_export_with_a_cover_and_a_title_is_read_and_forgets_the_files_of_ano
 ) -> None:
     open_page(page, served, "finetune")
     upload(page, guests(tmp_path))
-    page.locator("summary", has_text="Development and test files").click()
+    page.locator("summary", has_text="Held-out and test files").click()
     (tmp_path / "held.csv").write_text("comment,opinion\nThe soup was cold.,good\n")
     for at in (1, 2):
         page.set_input_files(f".finetune input[type=file] >> nth={at}", tmp_path / "held.csv")

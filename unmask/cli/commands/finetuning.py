@@ -68,10 +68,9 @@ def _finetune(
     """Fine-tune on one task."""
     import unmask
 
-    if missing := [f"--{name}" for name in ("task", "train") if options[name] is None]:
-        raise ValueError(
-            f"{' and '.join(missing)} must be given, or a suite of benchmarks by --tasks"
-        )
+    for name in ("task", "train"):
+        if options[name] is None:
+            raise ValueError(f"--{name} must be given, or a suite of benchmarks by --tasks")
     if suite.data is not None:
         raise ValueError("--data is the folder of the files of --tasks; labeled data is --train")
     keywords = dict(options)

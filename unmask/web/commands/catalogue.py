@@ -54,6 +54,7 @@ class WebCommand:
         return SUMMARIES[self.name]
 
 
+_NEEDED = "--{} must be given, or a suite of benchmarks by --tasks"
 _TEXTS = (NeededField(name="texts", unless=("input",)),)
 
 _COMMANDS = (
@@ -101,8 +102,8 @@ _COMMANDS = (
         defaults={"base": None, "task": None, "train": None, "out": "runs/finetuned"},
         needed=(
             NeededField(name="base", unless=("resume",), line="MODEL is missing"),
-            NeededField(name="task", unless=("tasks", "resume"), line="--task must be given"),
-            NeededField(name="train", unless=("tasks", "resume"), line="--train must be given"),
+            NeededField(name="task", unless=("tasks", "resume"), line=_NEEDED.format("task")),
+            NeededField(name="train", unless=("tasks", "resume"), line=_NEEDED.format("train")),
         ),
         out="out",
         suggested_out="finetuned",
