@@ -52,6 +52,7 @@ READERS = {
     "web/security/limits.py": "check_archive",
     "web/worker/__main__.py": "_read_requests",  # of the server
     "web/worker/client.py": "_read_answers",  # of our own process
+    "tasks/readers/columns.py": "parse_list_text",  # the text of a cell
     "web/worker/calls/tables/spreadsheets.py": "read_spreadsheet, _check_archive, _main",
     "web/worker/calls/hiding.py": "hide",  # of `unmask.hide`
     "web/worker/calls/planning.py": "_measured_plan, _computed_plan",  # what was just written
