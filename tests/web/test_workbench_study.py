@@ -14,7 +14,7 @@ def upload(page: Any, label: str, path: Path) -> None:
     """Choose a file in the place that has a label."""
     place = page.locator(".field", has=page.get_by_label(f"{label}: a file that is there"))
     place.locator("input[type=file]").set_input_files(str(path))
-    place.get_by_text(path.name, exact=True).first.wait_for()
+    place.get_by_text(path.name, exact=True).locator("visible=true").first.wait_for()
 
 
 def wait_for_state(page: Any, state: str) -> None:

@@ -137,7 +137,7 @@ def test_foreign_folder_is_not_written_to(text: Path, tmp_path: Path) -> None:
 @pytest.mark.thorough
 def test_overlong_line_is_split(text: Path, tmp_path: Path) -> None:
     small(text, tmp_path / "out")
-    text.write_text(("x" * 499 + " ") * 9000)  # words so long that they are quickly read
+    text.write_text(("x" * 99 + " ") * 45_000)
     shards = prepare(text, out=tmp_path / "long", tokenizer=tmp_path / "out/tokenizer", quiet=True)
     assert shards.n_documents == 2
     assert shards.n_bytes == pytest.approx(text.stat().st_size, abs=2)

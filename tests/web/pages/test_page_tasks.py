@@ -97,7 +97,7 @@ def results_of(page: Any, served: Served, run: str) -> str:
 @pytest.mark.thorough
 def test_entities_and_other_measures_are_shown(page: Any, served: Served) -> None:
     text = results_of(page, served, "names")
-    assert "Entity F1, development" in text
+    assert "Entity F1, held out" in text
     assert "70.0 %" in text
     assert "always" not in text.lower()  # of a constant answer that reaches nothing
     assert "95.0 %" in page.inner_text("[aria-label='Other measures']")
