@@ -13,7 +13,7 @@ from unmask.heads.classification.label_losses import LabelLoss
 from unmask.heads.language.top_k import TopKDistribution
 from unmask.model.architecture import StackArchitecture
 from unmask.model.layers.embeddings.token_embedding import TokenEmbedding
-from unmask.objectives.asked import AskedInputs, AskedTerm, count_targets
+from unmask.objectives.described import DescribedInputs, DescribedLoss, count_targets
 from unmask.tokenizers.spec import SpecialTokenIds
 
 
@@ -45,11 +45,11 @@ class HeadSpec(OpenUnion):
         """The names of its losses over targets."""
         return (self.term,)
 
-    def asked_terms(self, example: Example) -> tuple[AskedTerm, ...]:
+    def describe_losses(self, example: Example) -> tuple[DescribedLoss, ...]:
         """Say which losses an example has, and over how many predictions: here, of its targets."""
         weight = float(getattr(self, "weight", 1.0))
         n = count_targets(example)
-        return (AskedTerm(term=self.term, n=n, loss=self.loss_description, weight=weight),)
+        return (DescribedLoss(term=self.term, n=n, loss=self.loss_description, weight=weight),)
 
     @property
     def loss_description(self) -> str:
@@ -66,9 +66,9 @@ class HeadSpec(OpenUnion):
         """Whether the model reads inputs whose masked tokens this head has drawn."""
         return False
 
-    def asked_inputs(
+    def describe_inputs(
         self, example: Example, drawn: Int[np.ndarray, "t"], source: str
-    ) -> tuple[AskedInputs, ...]:
+    ) -> tuple[DescribedInputs, ...]:
         """Return further inputs that are read, and what is asked of them.
 
         Args:

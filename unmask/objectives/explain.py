@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from unmask.batch import IGNORE_INDEX, Example
-from unmask.objectives.asked import AskedInputs, AskedTerm
+from unmask.objectives.described import DescribedInputs, DescribedLoss
 from unmask.objectives.features import (
     PredictionOrder,
     RandomTokens,
@@ -92,7 +92,7 @@ class DescribesWords(Protocol):
 
 
 @runtime_checkable
-class AsksOfExamples(Protocol):
+class DescribesExamples(Protocol):
     """What is needed of a head: see `unmask.heads.spec.HeadSpec`."""
 
     @property
@@ -100,13 +100,13 @@ class AsksOfExamples(Protocol):
         """What reads the inputs first, if it is not the model."""
         ...
 
-    def asked_terms(self, example: Example) -> tuple[AskedTerm, ...]:
+    def describe_losses(self, example: Example) -> tuple[DescribedLoss, ...]:
         """Return the losses of an example."""
         ...
 
-    def asked_inputs(
+    def describe_inputs(
         self, example: Example, drawn: Int[np.ndarray, "t"], source: str
-    ) -> tuple[AskedInputs, ...]:
+    ) -> tuple[DescribedInputs, ...]:
         """Return further inputs that are read, and what is asked of them."""
         ...
 
@@ -117,7 +117,7 @@ class AboutModel:
 
     facts: tuple[tuple[str, str], ...] = ()
     """Names and sentences that come first: the model, its task, its tokenizer."""
-    heads: Sequence[AsksOfExamples] = ()
+    heads: Sequence[DescribesExamples] = ()
     """The heads that the objective trains."""
     reaches: tuple[Reach, ...] = ()
     """Those of the only stack, or the decoder."""
@@ -190,7 +190,7 @@ class ObjectiveExplanation:
     """What reads the inputs. None: the model, or its decoder."""
     further: tuple[FurtherInputs, ...] = ()
     """What is read besides, and what is asked of it."""
-    terms: tuple[AskedTerm, ...] = ()
+    terms: tuple[DescribedLoss, ...] = ()
     """The losses, with the numbers of predictions."""
     words: str | None = None
     """What is read of the words, besides their vectors."""
@@ -296,12 +296,12 @@ def explain_example(
     description = (
         objective.visibility_description if isinstance(objective, DescribesVisibility) else None
     )
-    terms = tuple(t for head in about.heads for t in head.asked_terms(example) if t.n != 0)
+    terms = tuple(t for head in about.heads for t in head.describe_losses(example) if t.n != 0)
     drawn = example.inputs if about.drawn is None else about.drawn
     further = tuple(
         FurtherInputs(title=part.title, tokens=_explain_further(part, tokenizer))
         for head in about.heads
-        for part in head.asked_inputs(example, drawn, about.drawn_from)
+        for part in head.describe_inputs(example, drawn, about.drawn_from)
         if len(part.ids)
     )
     words = None
@@ -393,7 +393,9 @@ def _explain_source(
     return tuple(ExplainedToken(piece, role) for piece, role in pairs)
 
 
-def _explain_further(part: AskedInputs, tokenizer: PieceTokenizer) -> tuple[ExplainedToken, ...]:
+def _explain_further(
+    part: DescribedInputs, tokenizer: PieceTokenizer
+) -> tuple[ExplainedToken, ...]:
     """Explain further inputs: tokens, and places in a span."""
     ids = part.ids
     pieces = iter(_visible_pieces(ids[ids >= 0], tokenizer))
@@ -410,7 +412,7 @@ def _explain_further(part: AskedInputs, tokenizer: PieceTokenizer) -> tuple[Expl
     return tuple(map(ExplainedToken, shown, roles, answers, segments))
 
 
-def _describe_term(term: AskedTerm) -> str:
+def _describe_term(term: DescribedLoss) -> str:
     weight = "" if term.weight == 1 else f"{term.weight:g} times the "
     count = "" if term.n is None else f", {term.n} prediction{'s' * (term.n != 1)}"
     return f"{term.term}: {weight}{term.loss}{count}"

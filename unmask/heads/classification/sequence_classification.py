@@ -15,7 +15,7 @@ from unmask.heads.spec import HeadSpec
 from unmask.model.architecture import StackArchitecture
 from unmask.model.layers.embeddings.token_embedding import TokenEmbedding
 from unmask.model.layers.feed_forward import ACTIVATIONS, Activation, Dropout
-from unmask.objectives.asked import AskedTerm
+from unmask.objectives.described import DescribedLoss
 
 TokenPooling = Literal["first", "last", "ends", "mean", "max", "concat", "summary"]
 """Pooling of the hidden states of a text to one vector; see `SequenceClassification`."""
@@ -62,10 +62,10 @@ class SequenceClassification(HeadSpec):
     bias: bool = True
     dropout: float = 0.1
 
-    def asked_terms(self, example: Example) -> tuple[AskedTerm, ...]:
+    def describe_losses(self, example: Example) -> tuple[DescribedLoss, ...]:
         """The label of the text, if it has one."""
         n = int(isinstance(example.label, int) and example.label != IGNORE_INDEX)
-        return (AskedTerm(term=self.term, n=n, loss="cross-entropy of the label of the text"),)
+        return (DescribedLoss(term=self.term, n=n, loss="cross-entropy of the label of the text"),)
 
     @property
     def labels_texts(self) -> bool:

@@ -10,7 +10,7 @@ from unmask.heads.prediction import Prediction, Term
 from unmask.heads.spec import HeadSpec
 from unmask.model.architecture import StackArchitecture
 from unmask.model.layers.embeddings.token_embedding import TokenEmbedding
-from unmask.objectives.asked import AskedTerm
+from unmask.objectives.described import DescribedLoss
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,10 +30,10 @@ class ActivationRegularization(HeadSpec):
     temporal_weight: float = 1.0
     """Weight of the mean square of differences between adjacent hidden states."""
 
-    def asked_terms(self, example: Example) -> tuple[AskedTerm, ...]:
+    def describe_losses(self, example: Example) -> tuple[DescribedLoss, ...]:
         """No prediction: hidden states are to be small, and to change slowly."""
         loss = "squares of hidden states, and of their changes from token to token"
-        return (AskedTerm(term=self.term, n=None, loss=loss),)
+        return (DescribedLoss(term=self.term, n=None, loss=loss),)
 
     @property
     def is_kept_after_pretraining(self) -> bool:

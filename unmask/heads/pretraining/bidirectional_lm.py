@@ -14,7 +14,7 @@ from unmask.model.architecture import StackArchitecture
 from unmask.model.backbones.transformer import Architecture
 from unmask.model.layers.embeddings.adaptive import AdaptiveInput
 from unmask.model.layers.embeddings.token_embedding import TokenEmbedding
-from unmask.objectives.asked import AskedTerm, count_targets
+from unmask.objectives.described import DescribedLoss, count_targets
 from unmask.objectives.features import TwoStream
 from unmask.tokenizers.spec import SpecialTokenIds
 
@@ -47,10 +47,10 @@ class BidirectionalLM(HeadSpec):
             else replace(self, output_vocab_size=vocabulary.special_ids.vocab_size)
         )
 
-    def asked_terms(self, example: Example) -> tuple[AskedTerm, ...]:
+    def describe_losses(self, example: Example) -> tuple[DescribedLoss, ...]:
         """Each word twice, once from either side."""
         loss = "cross-entropy of the word, from those before it and again from those after it"
-        return (AskedTerm(term=self.term, n=2 * count_targets(example), loss=loss),)
+        return (DescribedLoss(term=self.term, n=2 * count_targets(example), loss=loss),)
 
     @property
     def gives_perplexity(self) -> bool:

@@ -17,7 +17,7 @@ from unmask.heads.spec import HeadSpec
 from unmask.model.architecture import StackArchitecture
 from unmask.model.layers.embeddings.token_embedding import TokenEmbedding
 from unmask.model.layers.feed_forward import ACTIVATIONS, Activation
-from unmask.objectives.asked import AskedTerm
+from unmask.objectives.described import DescribedLoss
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,11 +47,11 @@ class ContrastiveLoss(HeadSpec):
         if not self.temperature > 0:
             raise ValueError(f"temperature must be above 0, got {self.temperature}")
 
-    def asked_terms(self, example: Example) -> tuple[AskedTerm, ...]:
+    def describe_losses(self, example: Example) -> tuple[DescribedLoss, ...]:
         """Each pair of parts: which of the batch is the other one?"""
         n = 0 if example.part_ids is None else len(np.unique(example.part_ids)) - 1
         loss = "cross-entropy of the other part among those of the batch"
-        return (AskedTerm(term=self.term, n=n, loss=loss),)
+        return (DescribedLoss(term=self.term, n=n, loss=loss),)
 
     @property
     def is_kept_after_pretraining(self) -> bool:

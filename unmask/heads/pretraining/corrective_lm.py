@@ -19,7 +19,12 @@ from unmask.heads.spec import HeadSpec
 from unmask.model.architecture import StackArchitecture
 from unmask.model.layers.embeddings.token_embedding import TokenEmbedding, require_embedding_table
 from unmask.model.layers.feed_forward import Activation
-from unmask.objectives.asked import AskedInputs, AskedTerm, count_targets, original_tokens
+from unmask.objectives.described import (
+    DescribedInputs,
+    DescribedLoss,
+    count_targets,
+    original_tokens,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,19 +54,19 @@ class CorrectiveLM(HeadSpec):
         """The term that an objective must have for this one to be computed, too."""
         return self.required_term
 
-    def asked_terms(self, example: Example) -> tuple[AskedTerm, ...]:
+    def describe_losses(self, example: Example) -> tuple[DescribedLoss, ...]:
         """The token at each target, and of all tokens of the first part: is it to be copied?"""
         copied = "binary cross-entropy: is the token the original?"
         n = int(_first_part(example).sum())
         token = "cross-entropy of the original token, copied or predicted"
         return (
-            AskedTerm(term=self.copy_term, n=n, loss=copied, weight=self.copy_weight),
-            AskedTerm(term=self.term, n=count_targets(example), loss=token, weight=self.weight),
+            DescribedLoss(term=self.copy_term, n=n, loss=copied, weight=self.copy_weight),
+            DescribedLoss(term=self.term, n=count_targets(example), loss=token, weight=self.weight),
         )
 
-    def asked_inputs(
+    def describe_inputs(
         self, example: Example, drawn: Int[np.ndarray, "t"], source: str
-    ) -> tuple[AskedInputs, ...]:
+    ) -> tuple[DescribedInputs, ...]:
         """Return what the model reads, with the original token at targets."""
         replaced = drawn != original_tokens(example)
         answers = [
@@ -70,7 +75,7 @@ class CorrectiveLM(HeadSpec):
         ]
         segments = None if example.part_ids is None else example.part_ids.tolist()
         return (
-            AskedInputs(
+            DescribedInputs(
                 title=f"inputs of the model, tokens at targets {source}",
                 ids=drawn,
                 answers=answers,

@@ -15,7 +15,7 @@ from unmask.heads.spec import HeadSpec
 from unmask.model.architecture import StackArchitecture
 from unmask.model.layers.embeddings.token_embedding import TokenEmbedding
 from unmask.model.layers.feed_forward import ACTIVATIONS, Activation
-from unmask.objectives.asked import AskedInputs, AskedTerm, original_tokens
+from unmask.objectives.described import DescribedInputs, DescribedLoss, original_tokens
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,10 +39,10 @@ class ReplacedTokenDetection(HeadSpec):
         """The term that an objective must have for this one to be computed, too."""
         return self.required_term
 
-    def asked_terms(self, example: Example) -> tuple[AskedTerm, ...]:
+    def describe_losses(self, example: Example) -> tuple[DescribedLoss, ...]:
         """All tokens, special ones too: was each replaced?"""
         return (
-            AskedTerm(
+            DescribedLoss(
                 term=self.term,
                 n=len(example.inputs),
                 loss="binary cross-entropy: was the token replaced?",
@@ -50,13 +50,13 @@ class ReplacedTokenDetection(HeadSpec):
             ),
         )
 
-    def asked_inputs(
+    def describe_inputs(
         self, example: Example, drawn: Int[np.ndarray, "t"], source: str
-    ) -> tuple[AskedInputs, ...]:
+    ) -> tuple[DescribedInputs, ...]:
         """Return what the model reads; a token that was drawn as it was counts as original."""
         replaced = drawn != original_tokens(example)
         return (
-            AskedInputs(
+            DescribedInputs(
                 title=f"inputs of the discriminator, tokens at targets {source}",
                 ids=drawn,
                 answers=["replaced" if x else "original" for x in replaced.tolist()],

@@ -17,7 +17,7 @@ from unmask.model.architecture import StackArchitecture
 from unmask.model.backbones.recurrent_layers import GRULayer
 from unmask.model.layers.embeddings.token_embedding import TokenEmbedding, require_embedding_table
 from unmask.model.text_layout import TextLayout
-from unmask.objectives.asked import AskedInputs, AskedTerm
+from unmask.objectives.described import DescribedInputs, DescribedLoss
 
 SentencePooling = Literal["last", "ends", "mean", "first"]
 """Pooling of a sentence: the hidden state of a token, the last outputs of both directions, or the
@@ -96,26 +96,26 @@ class SkipThoughts(HeadSpec):
         """The term that an objective must have for the head to be trained."""
         return self.required_term
 
-    def asked_terms(self, example: Example) -> tuple[AskedTerm, ...]:
+    def describe_losses(self, example: Example) -> tuple[DescribedLoss, ...]:
         """The words of each sentence that has one before it, and of each that has one after it."""
         counts = [sum(x is not None for x in view.answers) for view in self._decoders(example)]
         return tuple(
-            AskedTerm(term=term, n=n, loss="cross-entropy of the word")
+            DescribedLoss(term=term, n=n, loss="cross-entropy of the word")
             for term, n in zip(self.terms, counts, strict=True)
         )
 
-    def asked_inputs(
+    def describe_inputs(
         self, example: Example, drawn: Int[np.ndarray, "t"], source: str
-    ) -> tuple[AskedInputs, ...]:
+    ) -> tuple[DescribedInputs, ...]:
         """Return what each decoder reads, beside the vector of the neighbor, and is asked."""
         return self._decoders(example)
 
     @staticmethod
-    def _decoders(example: Example) -> tuple[AskedInputs, ...]:
+    def _decoders(example: Example) -> tuple[DescribedInputs, ...]:
         part = np.zeros_like(example.inputs) if example.part_ids is None else example.part_ids
         both = {"before": part > 0, "after": part < part.max(initial=0)}
         return tuple(
-            AskedInputs(
+            DescribedInputs(
                 title=f"inputs of a decoder, beside the vector of the sentence {side}",
                 ids=example.inputs[where],
                 answers=[None if t == IGNORE_INDEX else t for t in example.targets[where].tolist()],
@@ -232,11 +232,11 @@ class QuickThoughts(HeadSpec):
     term: str = "sentences_found"
     pooling: SentencePooling = "last"
 
-    def asked_terms(self, example: Example) -> tuple[AskedTerm, ...]:
+    def describe_losses(self, example: Example) -> tuple[DescribedLoss, ...]:
         """Each sentence that has a neighbor: which of the batch are they?"""
         n = 0 if example.part_ids is None else len(np.unique(example.part_ids))
         loss = "cross-entropy of its neighbors among the sentences of the batch"
-        return (AskedTerm(term=self.term, n=n if n > 1 else 0, loss=loss),)
+        return (DescribedLoss(term=self.term, n=n if n > 1 else 0, loss=loss),)
 
     @property
     def is_kept_after_pretraining(self) -> bool:

@@ -16,7 +16,7 @@ from unmask.heads.spec import HeadSpec
 from unmask.model.architecture import StackArchitecture
 from unmask.model.layers.embeddings.token_embedding import TokenEmbedding, require_embedding_table
 from unmask.model.layers.feed_forward import ACTIVATIONS, Activation
-from unmask.objectives.asked import AskedInputs, AskedTerm
+from unmask.objectives.described import DescribedInputs, DescribedLoss
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,16 +43,16 @@ class SpanBoundaryObjective(HeadSpec):
         """The term that an objective must have for this one to be computed, too."""
         return self.required_term
 
-    def asked_terms(self, example: Example) -> tuple[AskedTerm, ...]:
+    def describe_losses(self, example: Example) -> tuple[DescribedLoss, ...]:
         """The first tokens of each span once more."""
         index = self._spans(example)[2]
         loss = "cross-entropy of the token, from both ends of its span and its place in it"
         n = int((index < self.max_span_length).sum())
-        return (AskedTerm(term=self.term, n=n, loss=loss, weight=self.weight),)
+        return (DescribedLoss(term=self.term, n=n, loss=loss, weight=self.weight),)
 
-    def asked_inputs(
+    def describe_inputs(
         self, example: Example, drawn: Int[np.ndarray, "t"], source: str
-    ) -> tuple[AskedInputs, ...]:
+    ) -> tuple[DescribedInputs, ...]:
         """Return, span by span, both ends with the places between them."""
         before, after, index = self._spans(example)
         targets = example.targets[example.targets != IGNORE_INDEX]
@@ -66,7 +66,7 @@ class SpanBoundaryObjective(HeadSpec):
             segments += [k] * (len(answers_here) + 2)
         title = "inputs of the span boundary objective: states of both ends of a span, and a place"
         ids_read = np.array(ids, np.int64)
-        return (AskedInputs(title=title, ids=ids_read, answers=answers, segments=segments),)
+        return (DescribedInputs(title=title, ids=ids_read, answers=answers, segments=segments),)
 
     @staticmethod
     def _spans(example: Example) -> tuple[np.ndarray, ...]:

@@ -10,7 +10,7 @@ from unmask.heads.prediction import Prediction, Term
 from unmask.heads.spec import HeadSpec
 from unmask.model.architecture import StackArchitecture
 from unmask.model.layers.embeddings.token_embedding import TokenEmbedding
-from unmask.objectives.asked import AskedTerm
+from unmask.objectives.described import DescribedLoss
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,10 +26,10 @@ class DoublyStochasticAttention(HeadSpec):
     weight: float = 1.0
     """lambda (released code: 1)."""
 
-    def asked_terms(self, example: Example) -> tuple[AskedTerm, ...]:
+    def describe_losses(self, example: Example) -> tuple[DescribedLoss, ...]:
         """No prediction: all patches are to be attended to alike over a caption."""
         loss = "squared differences from 1 of each patch's attention, over the caption"
-        return (AskedTerm(term=self.term, n=None, loss=loss),)
+        return (DescribedLoss(term=self.term, n=None, loss=loss),)
 
     @property
     def is_kept_after_pretraining(self) -> bool:

@@ -13,7 +13,7 @@ from unmask.heads.prediction import Prediction, Term
 from unmask.heads.spec import HeadSpec
 from unmask.model.architecture import StackArchitecture
 from unmask.model.layers.embeddings.token_embedding import TokenEmbedding
-from unmask.objectives.asked import AskedTerm
+from unmask.objectives.described import DescribedLoss
 from unmask.objectives.inputs.pictures import Pictures
 
 MAX_LOGIT_SCALE = math.log(100.0)
@@ -40,10 +40,10 @@ class PictureTextContrast(HeadSpec):
         if not self.initial_temperature > 0:
             raise ValueError(f"initial_temperature must be above 0, got {self.initial_temperature}")
 
-    def asked_terms(self, example: Example) -> tuple[AskedTerm, ...]:
+    def describe_losses(self, example: Example) -> tuple[DescribedLoss, ...]:
         """The text: which of the batch is its picture, and the other way round?"""
         loss = "cross-entropy of its picture among those of the batch, and of the text for it"
-        return (AskedTerm(term=self.term, n=1, loss=loss),)
+        return (DescribedLoss(term=self.term, n=1, loss=loss),)
 
     def build(
         self, architecture: StackArchitecture, embedding_table: TokenEmbedding

@@ -5,7 +5,8 @@ import json
 import os
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -127,11 +128,11 @@ class HiddenText:
     """The model with its weights. None: it has none."""
     tokenizer_name: str = ""
     """Whose tokenizer it is, in words."""
-    about: AboutModel = field(init=False)
-    """What the model is, and how it reads."""
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "about", _about(self))
+    @cached_property
+    def about(self) -> AboutModel:
+        """What the model is, and how it reads."""
+        return _about(self)
 
     def explain(self) -> ObjectiveExplanation:
         """Return it for a person's eyes."""

@@ -1,4 +1,4 @@
-"""What the heads of a model ask of an example: the losses, and inputs that another stage reads."""
+"""Losses of an example in words, and inputs that another part of a model reads."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from unmask.batch import IGNORE_INDEX, Example
 
 
 @dataclass(frozen=True, kw_only=True)
-class AskedTerm:
+class DescribedLoss:
     """A term of the loss for one example."""
 
     term: str
@@ -22,7 +22,7 @@ class AskedTerm:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AskedInputs:
+class DescribedInputs:
     """Tokens that a part of the model reads, and what it is asked at each."""
 
     title: str
