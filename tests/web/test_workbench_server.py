@@ -213,6 +213,16 @@ def test_uploads_are_kept_once_and_capped(served: Served, client: Any):
     assert (sent.content, sent.status_code) == (b"two\n", 200)
     assert sent.headers["content-disposition"].startswith("attachment")
     assert client.get("/api/files/..%2F..%2Fsecret").status_code == 404
+    for name in (
+        "notes.xlsx",
+        "notes-utf8.csv",
+    ):  # the second is no copy that was made of the first
+        assert client.put(f"/api/files/{name}", content=b"one\n").status_code in (201, 400)
+    (served.root / ".unmask/files/a text-utf8.csv").write_text("made of it")
+    assert client.delete("/api/files/a%20text.txt").status_code == 200
+    names = {one["name"] for one in client.get("/api/files").json()["files"]}
+    assert "notes-utf8_.csv" in names
+    assert not names & {"a text.txt", "a text-utf8.csv"}
     assert client.delete("/api/files/ssh").status_code == 200
     assert client.delete("/api/files/ssh").status_code == 404
 

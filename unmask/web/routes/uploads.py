@@ -69,6 +69,8 @@ def list_files(state: Workbench) -> JsonObject:
 async def upload_file(name: str, request: Request, state: Workbench) -> JsonObject:
     """Keep a file; one of the same name and content is kept once, another gets a number."""
     name, limits = file_name(name), state.uploads
+    if _MADE.search(name):  # what was made of a file is deleted with it, what a person sent is not
+        name = f"{Path(name).stem}_{Path(name).suffix}"
     folder = state.workplace.files_folder
     declared = request.headers.get("content-length", "")
     n_declared = int(declared) if declared.isdecimal() else 0
