@@ -275,24 +275,28 @@ def error_reason(error: BaseException) -> str | None:
         location = "" if name is None else f"{_user_path(os.fsdecode(name))}: "
         reason = error.strerror or os.strerror(error.errno)
         return f"{location}{reason[:1].lower()}{reason[1:]}"
-    if isinstance(error, ModuleNotFoundError) and str(error).startswith("No module named"):
-        module = (error.name or "").partition(".")[0]
-        if module in _EXTRA_OF_MODULE:
-            extra = _EXTRA_OF_MODULE[module]
-            return f"this needs {module}, which is not installed: pip install 'unmask[{extra}]'"
+    if isinstance(error, ModuleNotFoundError) and "pip install" not in str(error):
+        extra = _extra_of(error.name or "")
+        return str(error) if extra is None else f"{error}: pip install 'unmask[{extra}]'"
     return str(error) if isinstance(error, _MISTAKES) else None
 
 
-_EXTRA_OF_MODULE = {
-    "fastapi": "serve", "starlette": "serve", "uvicorn": "serve", "python_calamine": "serve",
-    "xlsxwriter": "serve", "numba": "vectors", "pyarrow": "data", "zstandard": "data",
-    "datasets": "data", "ftfy": "clean", "py3langid": "clean", "tensorboard": "tensorboard",
-    "sacrebleu": "text-metrics", "rouge_score": "text-metrics", "nltk": "text-metrics",
-    "datatrove": "scale", "fsspec": "remote", "optuna": "search", "h5py": "elmo", "gguf": "gguf",
-    "PIL": "images", "onnx": "onnx", "onnxscript": "onnx", "onnxruntime": "onnx",
-    "sympy": "examples",
-}  # fmt: skip
-"""The extra that installs a module."""
+_DISTRIBUTIONS = {"PIL": "pillow", "starlette": "fastapi"}
+"""Modules that another distribution brings than the one of their name."""
+
+
+def _extra_of(module: str) -> str | None:
+    """Return the extra that installs a module; None: none does."""
+    import importlib.metadata
+
+    top = module.partition(".")[0]
+    name = _DISTRIBUTIONS.get(top, top).replace("_", "-")
+    for requirement in importlib.metadata.requires("unmask") or ():
+        match = re.match(r"([\w-]+).*; extra == ['\"]([\w-]+)['\"]", requirement)
+        if match and match[1].lower() == name.lower():
+            return match[2]
+    return None
+
 
 _ALLOCATION_SIZE = re.compile(r"(?:tried|unable) to allocate ([\d.]+) ?([a-z]+)", re.IGNORECASE)
 
