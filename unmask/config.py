@@ -280,10 +280,18 @@ def set_value(value: DataT, path: str, new_value: Any) -> DataT:
 def unknown_key_message(key: str, known: Iterable[str]) -> str:
     """Say that a key is unknown, with the nearest known one first."""
     names, last = sorted(known), key.rsplit(".", 1)[-1]
-    here = _KEYS_ELSEWHERE.get(last)
-    near = [here] if here in names else difflib.get_close_matches(last, names, 1, cutoff=0.5)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
+    hint = near_hint(last, names, _KEYS_ELSEWHERE.get(last), cutoff=0.5)
     return f"unknown key {key!r}{hint} (known: {', '.join(names) or 'none'})"
+
+
+def near_hint(
+    name: str, known: Iterable[str], preferred: str | None = None, cutoff: float = 0.6
+) -> str:
+    """Return the end of a message that names the nearest of known names; empty: none is near."""
+    names = list(known)
+    near = difflib.get_close_matches(name, names, 1, cutoff)
+    near = [preferred] if preferred in names else near
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 _KEYS_ELSEWHERE = {

@@ -195,7 +195,7 @@ def test_accelerators_are_known_by_whole_words() -> None:
         (("bert-mini", "--hardware", "b900"), "hardware must be one of cpu, p100, v100"),
         (("bert-mini", "--hardware", "v100", "--precision", "bfloat16"), "v100 has a peak for"),
         (("bert-mini", "--precision", "float16"), "this processor trains in float32 or bfloat16"),
-        (("bert-mini", "--hardware", "v10"), "did you mean v100?"),
+        (("bert-mini", "--hardware", "v10"), "did you mean 'v100'"),
         (("bert-mini", "--hardware", "b900"), "with --peak-tflops and --memory-gb"),
         (("bert-mini", "--hardware", "b900", "--peak-tflops", 0, "--memory-gb", 1), "above 0"),
         (("bert-mini", "--peak-tflops", 1), "cpu is this one, and measured"),

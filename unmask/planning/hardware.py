@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from typing import Literal
 
+from unmask.config import near_hint
 from unmask.planning.energy import check_positive
 
 ITEM_BYTES: Mapping[str, int] = {"bfloat16": 2, "float16": 2, "float32": 4}
@@ -130,59 +130,24 @@ HARDWARE: Mapping[str, Hardware] = {
             source="one chip: Jouppi et al. 2020, doi:10.1145/3360307, table 3; a quarter of the "
             "price of a Cloud TPU v3-8 in 2019",
         ),
-        Hardware(
-            name="h200",
-            kind="gpu",
-            peak_flops={"float32": 67 * TERA, "bfloat16": 989 * TERA},
-            memory_bytes=141 * GB,
-            bandwidth=4800e9,
-            watts=700,
-            source="NVIDIA H200 SXM data sheet (2024), dense",
-        ),
-        Hardware(
-            name="b200",
-            kind="gpu",
-            peak_flops={"float32": 75 * TERA, "bfloat16": 2250 * TERA},
-            memory_bytes=180 * GB,
-            bandwidth=7700e9,
-            watts=1000,
-            source="NVIDIA HGX B200 data sheet (2025), dense, an eighth of 8 GPUs",
-        ),
-        Hardware(
-            name="l4",
-            kind="gpu",
-            peak_flops={"float32": 30.3 * TERA, "bfloat16": 121 * TERA},
-            memory_bytes=24 * GB,
-            bandwidth=300e9,
-            watts=72,
-            source="NVIDIA L4 data sheet (2023), dense: half of its figure with sparsity",
-        ),
-        Hardware(
-            name="t4",
-            kind="gpu",
-            peak_flops={"float32": 8.1 * TERA, "float16": 65 * TERA},
-            memory_bytes=16 * GB,
-            bandwidth=320e9,
-            watts=70,
-            source="NVIDIA T4 data sheet (2018)",
-        ),
-        Hardware(
-            name="rtx4090",
-            kind="gpu",
-            peak_flops={"float32": 82.6 * TERA, "bfloat16": 165.2 * TERA},
-            memory_bytes=24 * GB,
-            bandwidth=1008e9,
-            watts=450,
-            source="NVIDIA Ada GPU architecture (2022), appendix A, dense, sums in float32",
-        ),
-        Hardware(
-            name="rtx3090",
-            kind="gpu",
-            peak_flops={"float32": 35.6 * TERA, "bfloat16": 71 * TERA},
-            memory_bytes=24 * GB,
-            bandwidth=936e9,
-            watts=350,
-            source="NVIDIA Ampere GA102 GPU architecture (2020), dense, sums in float32",
+        *(
+            Hardware(
+                name=name,
+                kind="gpu",
+                peak_flops={"float32": float32 * TERA, half: peak * TERA},
+                memory_bytes=memory * GB,
+                bandwidth=bandwidth * 1e9,
+                watts=watts,
+                source=f"NVIDIA {source}, dense",
+            )
+            for name, half, float32, peak, memory, bandwidth, watts, source in (
+                ("h200", "bfloat16", 67, 989, 141, 4800, 700, "H200 SXM data sheet (2024)"),
+                ("b200", "bfloat16", 75, 2250, 180, 7700, 1000, "HGX B200 data sheet (2025) / 8"),
+                ("l4", "bfloat16", 30.3, 121, 24, 300, 72, "L4 data sheet (2023)"),
+                ("t4", "float16", 8.1, 65, 16, 320, 70, "T4 data sheet (2018)"),
+                ("rtx4090", "bfloat16", 82.6, 165.2, 24, 1008, 450, "Ada architecture (2022)"),
+                ("rtx3090", "bfloat16", 35.6, 71, 24, 936, 350, "GA102 architecture (2020)"),
+            )
         ),
         *(
             Hardware(
@@ -239,8 +204,7 @@ def get_hardware(
             check_positive(option, value)
     known = HARDWARE.get(name)
     if known is None and (peak_tflops is None or memory_gb is None):
-        near = get_close_matches(name, HARDWARE, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
+        hint = near_hint(name, HARDWARE)
         raise ValueError(
             f"hardware must be one of {', '.join((THIS_CPU, *HARDWARE))}, or another name with "
             f"--peak-tflops and --memory-gb (and --watts, --price), got {name!r}{hint}"

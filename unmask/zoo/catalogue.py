@@ -1,12 +1,12 @@
 """MODELS: all presets by name. A new family is one line here."""
 
-import difflib
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from unmask.bundled.models import BUNDLED_MODELS
+from unmask.config import near_hint
 from unmask.zoo.decoders import (
     gemma,
     gpt_neox,
@@ -126,9 +126,8 @@ def get_preset(name: str) -> Published:
 def did_you_mean(name: str) -> str:
     """Return the end of a message: the nearest preset, and where all are listed."""
     names = [*BUNDLED_MODELS, *MODELS, *ALIASES]
-    matches = [other for other in names if other.startswith(f"{name}-")]
-    matches = matches or difflib.get_close_matches(name, names, 1)
-    return (f"; did you mean {matches[0]!r}?" if matches else "") + " (`unmask models` lists all)"
+    longer = next((other for other in names if other.startswith(f"{name}-")), None)
+    return near_hint(name, names, longer) + " (`unmask models` lists all)"
 
 
 def preset_for_config(config: Mapping[str, Any]) -> Published:

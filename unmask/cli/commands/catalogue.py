@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from unmask.cli.inputs import check_utf8, read_standard_input
+from unmask.config import near_hint
 from unmask.files import write_atomically
 from unmask.jobs.options.hide import HideOptions
 from unmask.jobs.options.shell.from_dataclass import command
@@ -45,9 +45,9 @@ def models(options: Mapping[str, Any], output: JsonOption) -> None:
     family = options["family"]
     families = sorted({card.family for card in MODELS.values()})
     if family is not None and family not in families:
-        near = get_close_matches(family, families, 1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"--family must be one of {', '.join(families)}, got {family!r}{hint}")
+        names = ", ".join(families)
+        hint = near_hint(family, families)
+        raise ValueError(f"--family must be one of {names}, got {family!r}{hint}")
     cards = [
         card for card in [*bundled_presets(), *MODELS.values()] if family in (None, card.family)
     ]
