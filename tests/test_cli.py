@@ -668,6 +668,25 @@ def test_folders_without_a_run_are_refused(unmask: Run, home: Path, tmp_path: Pa
     assert os.listdir(home / "thesis") == ["thesis.pdf"]
 
 
+def test_names_of_other_libraries_lead_to_options_and_keys_that_exist() -> None:
+    """A suggestion is an option of a command, and of `--set` a key of the recipe."""
+    from unmask.cli import errors
+    from unmask.config import to_dict
+    from unmask.jobs.pretrain.resolve_options import preset_recipe
+
+    group: Any = typer.main.get_command(cli.make_app(*cli.COMMANDS))
+    commands = group.commands.values()
+    flags = {flag for command in commands for p in command.params for flag in p.opts}
+    recipe = to_dict(preset_recipe("bert-mini"))
+    for names in errors._NAMES_ELSEWHERE.values():
+        for flag, _, change in (name.partition(" ") for name in names):
+            assert flag in flags
+            keys, here = change.partition("=")[0].split("."), recipe
+            if flag == "--set":
+                for key in keys:
+                    here = here[key]
+
+
 @pytest.mark.trials("mistakes")
 @pytest.mark.sample(15)
 @pytest.mark.parametrize(

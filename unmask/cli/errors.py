@@ -40,8 +40,9 @@ def _arose_in_an_import(error: BaseException) -> bool:
 def _usage_error_line(error: Any) -> str:
     """Return the line that reports a usage error."""
     path = "unmask" if error.ctx is None else error.ctx.command_path
-    text, unknown = usage_text(error), getattr(error, "option_name", None)
+    text = usage_text(error)
     if type(error).__name__ == "NoSuchOption" and error.ctx is not None:
+        unknown = error.option_name
         flags = {flag for parameter in error.ctx.command.params for flag in parameter.opts}
         for name in _NAMES_ELSEWHERE.get(unknown.lower().replace("_", "-"), ()):
             if name.split()[0] in flags:
@@ -68,10 +69,11 @@ _NAMES_ELSEWHERE = {
     "--fp16": ("--precision", "--set precision=bfloat16"),
     "--bf16": ("--precision bfloat16", "--set precision=bfloat16"),
     "--num-beams": ("--beams",), "--max-tokens": ("--max-new-tokens",),
-    "--num-return-sequences": ("--samples",), "--patience": ("--set patience=N",),
+    "--num-return-sequences": ("--samples",),
     "--init": ("--from",), "--checkpoint": ("--from",), "--pretrained": ("--from",),
     "--optimizer": ("--set optimizer=NAME",), "--dropout": ("--set dropout=X",),
-    "--weight-decay": ("--set weight_decay=X",), "--warmup": ("--set warmup=X",),
+    "--weight-decay": ("--set optimizer.weight_decay=X",),
+    "--warmup": ("--set schedule.warmup=N",),
 }  # fmt: skip
 """What options are called here that other libraries, or other commands, call so; the first that a
 command has."""

@@ -49,8 +49,6 @@ from unmask.training.log import finite_number
 # The page stays one that opens at once: what is longer is cut, and says so.
 MAX_SEEDS, MAX_MATRIX_LABELS, MAX_CONFUSIONS, MAX_ERRORS = 30, 12, 15, 25
 MAX_ERROR_CHARACTERS, MAX_TRIALS, MAX_LABEL_CHARACTERS, MAX_COUNTED_LABELS = 400, 50, 32, 100
-_EARLIER_NAMES = {"random initialization": "not pretrained"}
-"""Of arms, in results of earlier versions."""
 SEEDS_NOTE = "Each dot is one seed, the bar their mean; ± is the standard deviation over seeds."
 CALIBRATION_NOTE = (
     "Of answers given with some confidence, that share should be right: the dashed line."
@@ -90,10 +88,7 @@ def scores_by_split(results: FinetuningResults) -> list[tuple[str, list[ScoreGro
     """Return dev and test, as far as there are scores, with the finite scores of each arm."""
     found: list[tuple[str, list[ScoreGroup]]] = []
     for split in ("dev", "test"):
-        arms = [
-            (_EARLIER_NAMES.get(arm.name, arm.name), arm.dev if split == "dev" else arm.test)
-            for arm in results.arms
-        ]
+        arms = [(arm.name, arm.dev if split == "dev" else arm.test) for arm in results.arms]
         groups = [ScoreGroup(name, _finite_values(values)) for name, values in arms]
         if groups := [group for group in groups if group.values]:
             found.append((split, groups))

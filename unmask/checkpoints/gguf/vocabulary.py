@@ -161,7 +161,7 @@ class _Reader:
             elif step not in allowed:
                 self.refuse("normalizer", step)
 
-    def byte_level(self) -> GgufVocabulary:
+    def byte_level(self) -> GgufVocabulary:  # noqa: RET503 (`refuse` never returns)
         """Return a byte-level BPE."""
         self.check_normalizers()
         patterns, missing = [], {*byte_characters()} - {*self.tokens}
@@ -192,7 +192,6 @@ class _Reader:
                 "model.ignore_merges", f"{self.model.get('ignore_merges')} with its pattern"
             )
         self.refuse("pre_tokenizer", f"the patterns {patterns}")
-        raise AssertionError
 
     def word_pieces(self) -> GgufVocabulary:
         """Return a WordPiece vocabulary: words begin with a mark, continuations with none."""

@@ -72,7 +72,7 @@ def fit_into_memory(
     while fitting > shape.length and needed(shape, fitting).total > most:
         fitting = max(fitting // 2 // shape.length, 1) * shape.length
     if _of_step(needed(shape, fitting)) > free + held:
-        raise ValueError(_refusal(needed, shape, recipe, options, (free, free + held)))
+        raise ValueError(_refusal(needed, shape, recipe, (free, free + held)))
     if fitting == tokens:
         return recipe
     if contrasts := [n for n, one in model.head_specs.items() if isinstance(one, _CONTRASTS)]:
@@ -140,7 +140,6 @@ def _refusal(
     needed: _Needed,
     shape: RowShape,
     recipe: Recipe,
-    options: RunOptions,
     sizes: tuple[int, int],
 ) -> str:
     """Say what a step needs, and the line to type."""
@@ -150,11 +149,10 @@ def _refusal(
         f"memory: a step of {recipe.model} with one row of {shape.length:,} tokens needs "
         f"{_size(_of_step(memory))}, and {_size(free)} are free"
     )
-    line = f"unmask pretrain {recipe.model} --out {options.output_folder}"
     length = shape.length // 2
     while length >= _SHORTEST:
         if _of_step(needed(replace(shape, length=length), length)) <= most:
-            return f"{begin}; shorter rows fit: {line} --set sequence_length={length}"
+            return f"{begin}; shorter rows fit: --sequence-length {length}"
         length //= 2
     state = memory.weights + memory.gradients + memory.optimizer
     return (

@@ -239,7 +239,7 @@ def _read_rows(
     if suffix in (".tsv", ".csv"):
         columns, _, rows = read_delimited(path, header, encoding_errors, blank_lines)
         return columns, [(number, tuple(fields)) for number, fields in rows]
-    if suffix in (".xlsx", ".xlsm", ".xls", ".ods"):
+    if suffix in (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods", ".numbers"):
         raise ValueError(
             f"{path}: a spreadsheet: save its sheet as CSV UTF-8 (.csv); the page of "
             "`unmask serve` reads it as it is"

@@ -212,7 +212,8 @@ def has_native_bfloat16(device: torch.device) -> bool:
     if platform.machine().lower() in ("x86_64", "amd64"):
         # Public names for these came only after torch 2.8.
         avx, amx = torch.cpu._is_avx512_bf16_supported, torch.cpu._is_amx_tile_supported  # pyright: ignore[reportPrivateUsage]
-        return (avx() or amx()) and torch.backends.cpu.get_cpu_capability() == "AVX512"
+        is_capped = torch.backends.cpu.get_cpu_capability() in ("DEFAULT", "AVX2")
+        return (avx() or amx()) and not is_capped
     return torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
 
 

@@ -6,7 +6,7 @@ import { whole } from "../../parts/format.js";
 
 const UPLOADED = ".unmask/files/";
 const SIGNS = { ";": "semicolons", "\t": "tabs", "|": "vertical bars", ",": "commas" };
-const SPREADSHEET = /\.(xlsx?|xlsm|ods|numbers)$/i;
+const SPREADSHEET = /\.(xlsx?|xlsm|xlsb|ods|numbers)$/i;
 const DELIMITED = /\.(csv|tsv|txt)$/i;
 const FOREIGN = /UTF-8|parted by (semicolons|tabs|vertical bars)|there are 1 columns/; // the last: a title above the header
 

@@ -10,8 +10,6 @@ import { thresholdPart } from "./threshold.js";
 const MOST_BESIDE = 5;
 const SPLITS = [["dev", "held out"], ["test", "test"]];
 
-const ARMS = { "random initialization": "not pretrained" }; // of earlier versions
-
 const known = (values) => (values ?? []).filter(Number.isFinite);
 const score = (values, write) => {
   const all = known(values);
@@ -58,13 +56,13 @@ function scores(results, names) {
   const hasWords = Number.isFinite(results.bag_of_words);
   const marks = results.chance ? [{ label: majority, value: results.chance }] : []; // of 0, a constant answer has no such score
   const own = known(results.arms[0]?.dev);
-  const groups = (key) => [...results.arms.map((one) => ({ label: ARMS[one.name] ?? one.name, values: known(one[key]) })),
+  const groups = (key) => [...results.arms.map((one) => ({ label: one.name, values: known(one[key]) })),
     ...(hasWords && key === "dev" ? [{ label: "bag of words", values: [results.bag_of_words] }] : [])];
   const hasPlot = marks.length || results.arms.length > 1 || results.arms.some((one) => known(one.dev).length > 1);
   const seeds = Math.max(...results.arms.flatMap((one) => [known(one.dev).length, known(one.test).length]), 0);
   return h("div", {},
     table("Scores", ["start", ...splits.map(([, name]) => `${metric}, ${name}`), "seeds"],
-      results.arms.map((one) => [ARMS[one.name] ?? one.name, ...splits.map(([key]) => score(one[key], write)), String(Math.max(known(one.dev).length, known(one.test).length))]), { numeric: splits.map((_, i) => i + 1).concat(splits.length + 1) }),
+      results.arms.map((one) => [one.name, ...splits.map(([key]) => score(one[key], write)), String(Math.max(known(one.dev).length, known(one.test).length))]), { numeric: splits.map((_, i) => i + 1).concat(splits.length + 1) }),
     marks.length || hasWords ? h("p", { class: "hint" }, hasWords ? `A bag of words, a simple classifier that counts words and pairs of words: ${write(results.bag_of_words)} on the held-out examples. ${own.length ? besideWords(results, mean(own), writerOf(results.metric) === percent) : ""}` : "",
       marks.length ? `${majority.charAt(0).toUpperCase()}${majority.slice(1)}: ${write(results.chance)}.` : "", seeds > 1 ? " ± is the standard deviation over seeds." : "") : null,
     others(results.arms, splits, (name, values) => score(values, writerOf(name)), nameOf),
