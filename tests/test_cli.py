@@ -361,6 +361,27 @@ def test_many_texts_are_answered_in_order(unmask: Run, home: Path, monkeypatch) 
     check_mistake(result, "after the first 6 texts: text 2 has no blank")
 
 
+@pytest.mark.parametrize("command", ["embed {}/bert", "predict {}/tuned", "evaluate {}/tuned"])
+def test_texts_that_are_cut_or_unknown_are_counted_over_all_parts(
+    unmask: Run, home: Path, tmp_path: Path, monkeypatch, command: str
+) -> None:
+    monkeypatch.setattr("unmask.cli.inputs.TEXTS_PER_CALL", 2)
+    texts = ["the king " * 300, "the gate", "жжж жж", "the king " * 300, "the sea жж", "жж", "щ"]
+    path = tmp_path / "texts.txt"
+    path.write_text("\n".join(texts) + "\n")
+    words = ["--input", path]
+    if command.startswith("evaluate"):
+        path = tmp_path / "rows.tsv"
+        path.write_text("text\tlabel\n" + "".join(f"{text}\ta\n" for text in texts))
+        words = [path]
+    result = unmask(*command.format(home).split(), *words)
+    assert result.status == 0
+    assert result.err.splitlines()[-2:] == [
+        "2 texts are longer than the model's 512 tokens and were cut",
+        "3 texts are unknown tokens by more than half: the vocabulary does not hold them",
+    ]
+
+
 def test_embeddings_are_written_to_an_array(unmask: Run, home: Path, tmp_path: Path) -> None:
 
     result = unmask(

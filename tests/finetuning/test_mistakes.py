@@ -137,6 +137,12 @@ def test_odd_texts_are_trained_on_without_error(family, tmp_path: Path, caplog) 
                 ({"dev": None}, r"train\.tsv: 2 labels in 2 rows: too many labels"),
             )
         ),
+        (
+            "text\tlabel\nжж ж\tx\nщщ\ty\n",
+            "text\tlabel\na\tx\n",
+            {},
+            "100% of 3 tokens of the training texts are unknown to the tokenizer, at most 50% may",
+        ),
         ("text\tlabel\n \tx\n \ty\n", "text\tlabel\na\tx\n", {}, "train.*: all 2 texts are empty"),
         (
             "x\tlabel\na\tx\nb\ty\n",

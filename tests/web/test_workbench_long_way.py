@@ -56,7 +56,7 @@ def compose(page: Any, text: Path, name: str, steps: int) -> None:
     page.get_by_role("link", name="New model").first.click()
     page.get_by_role("heading", name="New model").wait_for()
     page.locator("input[type=file]").first.set_input_files(str(text))
-    page.get_by_text(text.name).first.wait_for()
+    page.get_by_text(text.name).locator("visible=true").first.wait_for()
     page.locator("input[name=model][value=bert-tiny]").check(timeout=MINUTES)
     page.get_by_label("Length", exact=True).fill(str(steps))
     page.get_by_label("Unit of the length").select_option("steps")

@@ -4,7 +4,7 @@ import logging
 import traceback
 from collections.abc import Generator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 from unmask.jobs.options.shell.from_dataclass import UsageError, usage_text
 from unmask.output import WarningFormatter, error_reason
@@ -81,10 +81,15 @@ command has."""
 
 @contextmanager
 def show_warnings() -> Generator[None]:
-    """Show each warning of the library once, in one line."""
+    """Show each warning of the library once, in one line; those that count are added up."""
     seen: set[str] = set()
+    counts: dict[tuple[Any, ...], int] = {}
 
     def new(record: logging.LogRecord) -> bool:
+        if getattr(record, "is_count", False) and isinstance(record.args, tuple):
+            n, *rest = cast("tuple[Any, ...]", record.args)
+            counts[record.msg, *rest] = counts.get((record.msg, *rest), 0) + n
+            return False
         text = record.getMessage()
         return not (text in seen or seen.add(text))
 
@@ -97,5 +102,7 @@ def show_warnings() -> Generator[None]:
     try:
         yield
     finally:
+        for (message, *rest), n in counts.items():
+            logger.warning(message, n, *rest)
         logger.removeHandler(handler)
         root.removeHandler(nothing)

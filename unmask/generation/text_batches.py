@@ -19,6 +19,7 @@ from unmask.model.architecture import Backbone
 from unmask.model.backbones.transformer import Architecture
 from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.spec import SpecialTokenIds
+from unmask.tokenizers.unknown_tokens import warn_unknown_texts
 
 _log = logging.getLogger(__name__)
 MAX_SCORES = 2**29
@@ -75,7 +76,7 @@ def check_vectors(vectors: Float[Tensor, "..."]) -> None:
         raise FloatingPointError(f"the model's vectors are not finite: {_DAMAGE_EXPLANATION}")
 
 
-CUT_TEXTS = "%d of %d texts are longer than the model's %d tokens and were cut"
+CUT_TEXTS = "%d texts are longer than the model's %d tokens and were cut"
 
 
 def with_special_tokens(
@@ -97,7 +98,8 @@ def with_special_tokens(
     limit = None if max_length is None else max_length - n_special
     encoded = tokenizer.encode_prefix_batch(texts, None if limit is None else limit + 1)
     if limit is not None and (n_cut := sum(len(ids) > limit for ids in encoded)):
-        _log.warning(CUT_TEXTS, n_cut, len(texts), max_length)
+        _log.warning(CUT_TEXTS, n_cut, max_length, extra={"is_count": True})
+    warn_unknown_texts(encoded, special)
     return [
         np.array(
             [*special.prefix, *ids[:limit].tolist(), *special.suffix] or [special.start],

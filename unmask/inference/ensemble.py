@@ -12,6 +12,7 @@ from unmask.finetuning.formulations.formulation import PredictionRecord, TaskFor
 from unmask.finetuning.results.predict import (
     infer_task,
     infer_text_columns,
+    inputs_with_warnings,
     make_items,
     mean_loss,
     predict_scores,
@@ -114,7 +115,7 @@ class Ensemble:
         all_scores: list[np.ndarray] = []
         for i, pipeline in enumerate(self._pipelines):
             formulation = self._formulation_of(i, items)
-            inputs = formulation.build_inputs(items)
+            inputs = inputs_with_warnings(formulation, items, pipeline.tokenizer)
             scores = np.stack(predict_scores(formulation, pipeline.model, inputs).scores)
             all_scores.append(scores[..., self._label_order(i)] if self.task.labels else scores)
         if not self.task.labels:

@@ -25,6 +25,7 @@ from unmask.finetuning.results.predict import (
     DEFAULT_BATCH_TOKENS,
     MAX_BATCH_ROWS,
     infer_task,
+    inputs_with_warnings,
     read_task,
     with_text_columns,
 )
@@ -150,7 +151,8 @@ class MultiAdapter:
             items.append(item)
             is_pair = len(item.texts) == 2
             formulation = adapter.pair_formulation if is_pair else adapter.formulation
-            task_inputs += [replace(x, item_index=i) for x in formulation.build_inputs([item])]
+            built = inputs_with_warnings(formulation, [item], self._base and self._base.tokenizer)
+            task_inputs += [replace(x, item_index=i) for x in built]
         input_scores = self._score_inputs(task_inputs, adapters, batch_tokens)
         records: list[PredictionRecord] = []
         for i, (item, name) in enumerate(zip(items, adapters, strict=True)):

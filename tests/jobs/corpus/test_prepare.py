@@ -291,6 +291,35 @@ def test_unused_vocabulary_size_is_reported(
     )
 
 
+@pytest.mark.parametrize("share", [0, 0.2, 0.9])
+def test_share_of_unknown_tokens_is_reported_and_most_are_refused(
+    share: float, text: Path, tmp_path: Path, caplog
+) -> None:
+    small(text, tmp_path / "known")
+    documents = text.read_text().split("\n\n")
+    n = round(share * len(documents))
+    unknown = [" ".join("ж" * len(document.split())) for document in documents[:n]]
+    text.write_text("\n\n".join(unknown + documents[n:]) + "\n")
+    more = {"vocab_size": None, "tokenizer": tmp_path / "known" / "tokenizer"}
+    if share > 0.5:
+        with pytest.raises(ValueError, match="tokenizer, at most 50% may be: its vocabulary lacks"):
+            small(text, tmp_path / "out", **more)
+        return
+    caplog.clear()
+    shards = small(text, tmp_path / "out", **more)
+    ids = shards.read_tokens(0, shards.n_tokens).ids
+    special = shards.tokenizer.special_ids
+    ids = ids[ids != special.end]
+    found = [record.getMessage() for record in caplog.records]
+    if not share:
+        assert found == []
+        return
+    assert found == [
+        f"{(ids == special.unknown).mean():.0%} of {len(ids):,} tokens of the "
+        f"beginning of {text} are unknown to the tokenizer"
+    ]
+
+
 def test_too_many_characters_are_refused_with_a_coverage_that_works(tmp_path: Path):
     """The message names an option, with which the same text can be prepared."""
     text = tmp_path / "text.txt"

@@ -251,9 +251,11 @@ class WordChoiceFormulation:
             for i in range(0, len(rows), at_once)
         ])  # fmt: skip
         item_likelihoods = likelihoods.double().cpu().split(sizes)
+        # Equal options have equal scores, whatever the last bits of a batch: those of the first.
+        first = [[q.option_ids.index(words) for words in q.option_ids] for q in task_inputs]
         return [
-            option_likelihoods.log_softmax(0).numpy()[None]
-            for option_likelihoods in item_likelihoods
+            option_likelihoods[indices].log_softmax(0).numpy()[None]
+            for option_likelihoods, indices in zip(item_likelihoods, first, strict=True)
         ]
 
     def merge_scores(

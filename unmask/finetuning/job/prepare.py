@@ -65,7 +65,9 @@ from unmask.output import OutputStream
 from unmask.saved_format import FORMAT, read_saved
 from unmask.tasks.all_kinds import TASK_KINDS, resolve_metric, resolve_options
 from unmask.tasks.task import Task, TaskExample, examples_sha256
+from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.load import with_text_language
+from unmask.tokenizers.unknown_tokens import check_known
 from unmask.training.device import distributed
 from unmask.training.device.activation_memory import max_micro_batch_tokens
 from unmask.training.device.distributed import World
@@ -95,7 +97,7 @@ def prepare_job(
         formulate(task, begun.preset, begun.tokenizer), begun.preset, data.train
     )
     formulation = with_picture_preprocessing(formulation, begun.preprocessing)
-    data = _without_left_out(data, formulation)
+    data = _without_left_out(data, formulation, begun.tokenizer)
     n_parameters = _check_method(config, begun)
     new_weights = weight_notes(begun, config)
     labels, alike_labels = label_notes(task, data.train)
@@ -159,11 +161,13 @@ def _read_data(
     return config, read_picture_data(config, preprocessing, folder)
 
 
-def _without_left_out(data: FinetuneData, formulation: TaskFormulation) -> FinetuneData:
-    """Leave out the items that have no input, with a warning that counts them.
+def _without_left_out(
+    data: FinetuneData, formulation: TaskFormulation, tokenizer: Tokenizer
+) -> FinetuneData:
+    """Leave out the items that have no input; warn of their number and of unknown tokens.
 
     Raises:
-        ValueError: none is left to train on.
+        ValueError: none is left to train on, or most tokens are unknown.
     """
     warnings = list(data.warnings)
     kept: dict[str, Sequence[TaskExample]] = {}
@@ -174,6 +178,8 @@ def _without_left_out(data: FinetuneData, formulation: TaskFormulation) -> Finet
             warnings.append(f"{name}: left out of {len(items):,} rows: {'; '.join(reasons)}")
     if not kept["train"]:
         raise ValueError(f"no row is left to train on: {warnings[-1]}")
+    sample = [" ".join(item.texts) for item in kept["train"][:1000] if item.picture is None]
+    warnings += check_known(tokenizer, sample, "the training texts")
     return replace(data, **kept, warnings=tuple(warnings))
 
 

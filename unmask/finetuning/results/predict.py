@@ -36,6 +36,8 @@ from unmask.tasks.readers.tables import Table
 from unmask.tasks.readers.task_reader import find_text_or_pair
 from unmask.tasks.task import Task, TaskColumns, TaskExample
 from unmask.text.formats.records import format_names
+from unmask.tokenizers.encode import Tokenizer
+from unmask.tokenizers.unknown_tokens import warn_unknown_texts
 
 _log = logging.getLogger(__name__)
 
@@ -168,8 +170,7 @@ def predict(
     formulation = formulate(
         infer_text_columns(task, items), loaded_model.preset, loaded_model.tokenizer
     )
-    inputs = formulation.build_inputs(items)
-    warn_cut_texts(formulation, inputs, len(items))
+    inputs = inputs_with_warnings(formulation, items, loaded_model.tokenizer)
     predictions = predict_scores(formulation, loaded_model.model, inputs, batch_tokens)
     return [
         formulation.prediction_record(item, scores)
@@ -177,14 +178,21 @@ def predict(
     ]
 
 
-def warn_cut_texts(
-    formulation: TaskFormulation, task_inputs: Sequence[TaskInput], n_texts: int
-) -> None:
-    """Warn of texts that are longer than a model reads, unless they are read in parts."""
-    task = formulation.task
-    n_cut = len({own.item_index for own in task_inputs if own.truncated})
+def inputs_with_warnings(
+    formulation: TaskFormulation, items: Sequence[TaskExample], tokenizer: Tokenizer | None
+) -> list[TaskInput]:
+    """Build the inputs of items; warn of texts that are cut, or are unknown tokens for the most.
+
+    Texts that are read in parts are not cut.
+    """
+    inputs, task = formulation.build_inputs(items), formulation.task
+    n_cut = len({task_input.item_index for task_input in inputs if task_input.truncated})
     if n_cut and not TASK_KINDS[task.task_kind].splits_long_texts:
-        _log.warning(CUT_TEXTS, n_cut, n_texts, task.max_length)
+        _log.warning(CUT_TEXTS, n_cut, task.max_length, extra={"is_count": True})
+    if tokenizer is not None:
+        texts = [" ".join((*item.texts, *item.choices)) for item in items]
+        warn_unknown_texts(tokenizer.encode_prefix_batch(texts, 1000), tokenizer.special_ids)
+    return inputs
 
 
 def make_items(task: Task, texts: Sequence[Any]) -> list[TaskExample]:

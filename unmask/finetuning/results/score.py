@@ -20,10 +20,10 @@ from unmask.finetuning.results.predict import (
     PredictedScores,
     infer_task,
     infer_text_columns,
+    inputs_with_warnings,
     mean_loss,
     predict_scores,
     select_columns,
-    warn_cut_texts,
 )
 from unmask.finetuning.results.predict_pictures import labeled_pictures
 from unmask.finetuning.results.task_metrics import compute_metrics
@@ -167,8 +167,7 @@ def score_items(
     kept = without_left_out(formulation, items, path)
     if not kept:
         raise ValueError(f"{path}: no row is left to score")
-    inputs = formulation.build_inputs(kept)
-    warn_cut_texts(formulation, inputs, len(kept))
+    inputs = inputs_with_warnings(formulation, kept, loaded_model.tokenizer)
     return score(formulation, loaded_model.model, kept, inputs, batch_tokens)
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from unmask.checkpoints.huggingface.read import LoadedModel
 from unmask.finetuning.data.instruction_mixture import read_instruction_mixture
+from unmask.finetuning.results.predict import inputs_with_warnings
 from unmask.finetuning.results.report import majority_baseline
 from unmask.finetuning.results.score import formulate_items, score, without_left_out
 from unmask.finetuning.results.score_groups import align_columns
@@ -65,7 +66,8 @@ def score_mixture(
         kept = without_left_out(formulation, items, name)
         if not kept:
             continue
-        found = score(formulation, loaded_model.model, kept, formulation.build_inputs(kept))
+        inputs = inputs_with_warnings(formulation, kept, loaded_model.tokenizer)
+        found = score(formulation, loaded_model.model, kept, inputs)
         scores.append(
             MixtureTaskScore(
                 name=name, n_rows=len(kept), metric=metric, score=found[metric],

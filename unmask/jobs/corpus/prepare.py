@@ -5,7 +5,6 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +32,7 @@ from unmask.text.mixtures import (
 from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.learn.tokenizer import train_tokenizer
 from unmask.tokenizers.load import load_tokenizer, with_language_names
+from unmask.tokenizers.unknown_tokens import pass_known
 from unmask.tokenizers.vocabulary import ByteLevel, CodePoints
 from unmask.training.config import Recipe
 from unmask.training.data.sources import (
@@ -132,29 +132,14 @@ def tokenize_corpus(
 
     Raises:
         FileNotFoundError: a file is not there.
-        ValueError: the text cannot be read, or the folder was made from something else.
+        ValueError: the text cannot be read, most of its tokens are unknown, or the folder was made
+            from something else.
     """
     corpus = corpus or recipe_corpus(recipe)
     made_from = json.dumps(corpus.made_from)
-    _check_known(tokenizer, [document.text for document in islice(corpus.open(), 100)])
     texts = _with_progress(corpus.open(), "tokenizing", terminal)
+    texts = pass_known(tokenizer, texts, ", ".join(recipe.data))
     return write_shards(texts, tokenizer, output_folder, n_workers=n_workers, made_from=made_from)
-
-
-def _check_known(tokenizer: Tokenizer, texts: Sequence[str]) -> None:
-    """Check that at most half of the first tokens of texts are unknown, which teach nothing.
-
-    Raises:
-        ValueError: more are.
-    """
-    encoded = tokenizer.encode_prefix_batch(texts, 1000)
-    n_tokens = sum(map(len, encoded))
-    n_unknown = sum(int((ids == tokenizer.special_ids.unknown).sum()) for ids in encoded)
-    if 2 * n_unknown > n_tokens:
-        raise ValueError(
-            f"{n_unknown:,} of the first {n_tokens:,} tokens are unknown tokens: the vocabulary "
-            "does not hold this text (WordPiece has no words of more than 100 characters)"
-        )
 
 
 def check_sources(sources: Sequence[str]) -> None:
