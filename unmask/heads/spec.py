@@ -104,6 +104,11 @@ class HeadSpec(OpenUnion):
         return False
 
     @property
+    def compares_rows(self) -> bool:
+        """Whether its softmax is over the rows of a micro-batch, so that fewer are easier."""
+        return False
+
+    @property
     def labels_texts(self) -> bool:
         """Whether it scores labels of whole texts."""
         return False

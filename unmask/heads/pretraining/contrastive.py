@@ -43,6 +43,11 @@ class ContrastiveLoss(HeadSpec):
     """Activation of a transform before the cosine: a linear map, this activation and a norm (ibid.,
     released code, `SCLHead`). None: no transform, so the head has no weights."""
 
+    @property
+    def compares_rows(self) -> bool:
+        """Whether its softmax is over the rows of a micro-batch: yes."""
+        return True
+
     def __post_init__(self) -> None:
         if not self.temperature > 0:
             raise ValueError(f"temperature must be above 0, got {self.temperature}")

@@ -232,6 +232,11 @@ class QuickThoughts(HeadSpec):
     term: str = "sentences_found"
     pooling: SentencePooling = "last"
 
+    @property
+    def compares_rows(self) -> bool:
+        """Whether its softmax is over the rows of a micro-batch: yes."""
+        return True
+
     def describe_losses(self, example: Example) -> tuple[DescribedLoss, ...]:
         """Each sentence that has a neighbor: which of the batch are they?"""
         n = 0 if example.part_ids is None else len(np.unique(example.part_ids))

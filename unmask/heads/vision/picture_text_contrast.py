@@ -40,6 +40,11 @@ class PictureTextContrast(HeadSpec):
         if not self.initial_temperature > 0:
             raise ValueError(f"initial_temperature must be above 0, got {self.initial_temperature}")
 
+    @property
+    def compares_rows(self) -> bool:
+        """Whether its softmax is over the rows of a micro-batch: yes."""
+        return True
+
     def describe_losses(self, example: Example) -> tuple[DescribedLoss, ...]:
         """The text: which of the batch is its picture, and the other way round?"""
         loss = "cross-entropy of its picture among those of the batch, and of the text for it"

@@ -9,9 +9,6 @@ from tempfile import TemporaryDirectory
 from unmask.checkpoints.folder import newest_checkpoint
 from unmask.checkpoints.huggingface.read import LoadedModel
 from unmask.heads.model import Model
-from unmask.heads.pretraining.contrastive import ContrastiveLoss
-from unmask.heads.pretraining.sentence_reconstruction import QuickThoughts
-from unmask.heads.vision.picture_text_contrast import PictureTextContrast
 from unmask.jobs.pretrain.apply_recipe import check_sequence_length
 from unmask.jobs.pretrain.data.planned_rows import make_planned_rows
 from unmask.jobs.pretrain.network import freeze_parameters
@@ -28,8 +25,6 @@ from unmask.training.device.distributed import World, resolve_precision
 from unmask.word_vectors.train.trainer import WORD_VECTOR_METHODS
 from unmask.zoo.preset import Published
 
-_CONTRASTS = ContrastiveLoss | PictureTextContrast | QuickThoughts
-"""Heads whose softmax is over a micro-batch."""
 _SHORTEST = 16
 """Tokens of the shortest rows that are proposed."""
 
@@ -75,7 +70,7 @@ def fit_into_memory(
         raise ValueError(_refusal(needed, shape, recipe, (free, free + held)))
     if fitting == tokens:
         return recipe
-    if contrasts := [n for n, one in model.head_specs.items() if isinstance(one, _CONTRASTS)]:
+    if contrasts := [n for n, one in model.head_specs.items() if one.compares_rows]:
         raise ValueError(
             f"memory: micro-batches of {tokens:,} tokens do not fit into the {_size(free)} that "
             f"are free; the loss of {contrasts[0]} compares the rows of a micro-batch, so that "
