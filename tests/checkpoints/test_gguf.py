@@ -414,10 +414,15 @@ def test_settings_of_llama_cpp_are_those_of_the_tokenizer(
     check_ids(loaded, tmp_path / "m" / "model.gguf", TEXTS)
 
 
-def test_chat_template_is_written(tmp_path: Path) -> None:
-    template = ChatTemplate("{% for m in messages %}{{ m.content }}{% endfor %}", {})
-    reader = written(replace(tiny("llama-mini"), chat_template=template), tmp_path)
+@pytest.mark.parametrize("end", ["", "<|begin_of_text|>"])
+def test_chat_template_and_its_end_of_a_turn_are_written(end: str, tmp_path: Path) -> None:
+    template = ChatTemplate("{% for m in messages %}{{ m.content }}" + end + "{% endfor %}", {})
+    loaded = replace(tiny("llama-mini"), chat_template=template)
+    reader = written(loaded, tmp_path)
     assert field(reader, "tokenizer.chat_template") == template.source
+    special = loaded.tokenizer.special_ids
+    expected = special.start if end else special.end
+    assert field(reader, "tokenizer.ggml.eot_token_id") == expected
 
 
 @pytest.mark.thorough

@@ -4,6 +4,7 @@ import importlib.util
 import logging
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,6 +23,7 @@ from unmask.checkpoints.gguf.families import (
 from unmask.checkpoints.gguf.vocabulary import GgufVocabulary, read_vocabulary
 from unmask.checkpoints.huggingface.read import LoadedModel
 from unmask.checkpoints.huggingface.write import to_external_config, write_configuration
+from unmask.conversations.encode import end_of_response
 from unmask.conversations.template_files import save_chat_template
 from unmask.files import read_json_object
 from unmask.heads.model import Model
@@ -136,6 +138,10 @@ def _add_vocabulary(writer: Any, loaded_model: LoadedModel, family: GgufFamily) 
             beside, load_merges=vocabulary.model == "gpt2", n_vocab=len(vocabulary.tokens)
         )
     _set_frame(special, tokenizer.special_ids, preset.name)
+    if template := loaded_model.chat_template:
+        with suppress(ValueError):  # of a template for other turns than two
+            if (end := end_of_response(tokenizer, template)) is not None:
+                special.special_token_ids["eot"] = end
     _add_tokens(writer, vocabulary)
     special.add_to_gguf(writer, quiet=True)
     if family.architecture == "bert":
