@@ -166,6 +166,31 @@ def test_vectors_are_those_of_the_folder(
     np.testing.assert_allclose(copied.embed(TEXTS), expected, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("poolings", "after", "expected"),
+    [
+        (("mean_tokens",), ("Normalize",), 1),
+        (("cls_token",), (), 2),
+        (("lasttoken",), (), 3),
+        (("max_tokens",), (), "mean, cls or lasttoken, without layers after it, got max"),
+        (("mean_tokens",), ("Dense",), "without layers after it, got mean with a dense layer"),
+        (("cls_token", "mean_tokens"), (), "got cls and mean"),
+    ],
+)
+def test_pooling_is_that_of_llama_cpp_or_refused(
+    tmp_path: Path, poolings: tuple[str, ...], after: tuple[str, ...], expected: int | str
+) -> None:
+    gguf = pytest.importorskip("gguf")
+    pipeline = unmask.load(_write(tmp_path / "m", poolings, after, {}))
+    if isinstance(expected, str):
+        with pytest.raises(ValueError, match=expected):
+            pipeline.save(tmp_path / "out", format="gguf")
+        assert not (tmp_path / "out").exists()
+        return
+    reader = gguf.GGUFReader(pipeline.save(tmp_path / "out", format="gguf") / "model.gguf")
+    assert reader.fields["bert.pooling_type"].contents() == expected
+
+
 def test_pooling_that_is_given_replaces_that_of_the_folder(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

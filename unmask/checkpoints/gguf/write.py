@@ -22,6 +22,7 @@ from unmask.checkpoints.gguf.families import (
 )
 from unmask.checkpoints.gguf.vocabulary import GgufVocabulary, read_vocabulary
 from unmask.checkpoints.huggingface.read import LoadedModel
+from unmask.checkpoints.huggingface.sentence_vectors import MODULES_FILE, read_sentence_vectors
 from unmask.checkpoints.huggingface.write import to_external_config, write_configuration
 from unmask.conversations.encode import end_of_response
 from unmask.conversations.template_files import save_chat_template
@@ -63,6 +64,8 @@ def write_gguf(folder: Path, loaded_model: LoadedModel, dtype: GgufDtype = "floa
     kind = gguf.LlamaFileType
     writer.add_file_type(int(kind.MOSTLY_F16 if dtype == "float16" else kind.ALL_F32))
     _add_hyperparameters(writer, family, hyperparameters(preset, family))
+    if loaded_model.sentence_folder is not None:
+        _add_pooling(writer, loaded_model.sentence_folder)
     _add_vocabulary(writer, loaded_model, family)
     for name, tensor in gguf_tensors(loaded_model, family).items():
         writer.add_tensor(name, _as_array(name, tensor, dtype))
@@ -109,6 +112,33 @@ def _add_hyperparameters(writer: Any, family: GgufFamily, values: Mapping[str, A
             writer.add_float32(key, value)
         else:
             writer.add_string(key, value)
+
+
+def _add_pooling(writer: Any, folder: Path) -> None:
+    """Add how a folder of sentence-transformers makes the vector of a text.
+
+    Raises:
+        ValueError: llama.cpp cannot make it.
+    """
+    import gguf
+
+    pooling = gguf.PoolingType
+    types: dict[tuple[str, ...], Any] = {
+        ("mean",): pooling.MEAN,
+        ("cls",): pooling.CLS,
+        ("lasttoken",): pooling.LAST,
+    }
+    vectors = read_sentence_vectors(folder)
+    if vectors.poolings not in types or any(step is not None for step in vectors.steps):
+        raise ValueError(
+            f"{folder / MODULES_FILE}: llama.cpp has pooling by mean, cls or lasttoken, without "
+            f"layers after it, got {' and '.join(vectors.poolings)}"
+            + ("" if vectors.poolings not in types else " with a dense layer")
+        )
+    writer.add_pooling_type(types[vectors.poolings])
+    if vectors.prompt or vectors.lowercase:
+        kept = "prompt" if vectors.prompt else "do_lower_case"
+        _log.warning("%s: llama.cpp does not apply %s: apply it to the texts", folder, kept)
 
 
 def _add_vocabulary(writer: Any, loaded_model: LoadedModel, family: GgufFamily) -> None:
