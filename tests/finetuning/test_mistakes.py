@@ -222,6 +222,20 @@ def test_output_folder_with_other_files_is_left_alone(files, tmp_path: Path) -> 
         quick(base, files | {"train": tmp_path / "none.tsv"})
 
 
+def test_optimizer_that_does_not_fit_into_memory_is_refused(
+    files, tmp_path: Path, monkeypatch
+) -> None:
+    base = toy.pretrained("bert", tmp_path / "base")
+    monkeypatch.setattr(
+        "unmask.training.device.activation_memory.free_memory_bytes", lambda _: 10_000
+    )
+    with pytest.raises(
+        ValueError, match=r"memory: gradients and optimizer state of .* GiB are free"
+    ):
+        quick(base, files, out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.thorough
 def test_diverged_model_is_an_error_not_a_score(files, tmp_path: Path) -> None:
     with pytest.raises(FloatingPointError, match="not finite"):

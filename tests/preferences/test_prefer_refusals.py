@@ -188,6 +188,17 @@ def test_a_way_of_tuning_that_does_not_fit_leaves_no_folder(
     assert "bitfit tunes biases, and this model has none" in found
 
 
+def test_optimizer_that_does_not_fit_into_memory_is_refused(
+    home: Path, tmp_path: Path, monkeypatch, capsys
+) -> None:
+    monkeypatch.setattr(
+        "unmask.training.device.activation_memory.free_memory_bytes", lambda _: 10_000
+    )
+    words = (home / "base" / "gpt2", "--train", home / "pairs.jsonl")
+    assert "GiB are free; train fewer (--tune lora)" in refused(capsys, tmp_path / "out", *words)
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_folder_with_other_files_is_not_used(
     home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -69,7 +69,7 @@ from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.load import with_text_language
 from unmask.tokenizers.unknown_tokens import check_known
 from unmask.training.device import distributed
-from unmask.training.device.activation_memory import max_micro_batch_tokens
+from unmask.training.device.activation_memory import check_optimizer_fits, max_micro_batch_tokens
 from unmask.training.device.distributed import World
 from unmask.training.resume import library_versions
 
@@ -191,6 +191,7 @@ def _with_parameter_counts(job: FinetuneJob) -> FinetuneJob:
     model = job.build_model(*job.runs[0])
     parameters = [(p.numel(), p.requires_grad) for p in model.parameters()]
     build_transforms(job.config.compression, model)
+    check_optimizer_fits(model, job.world.device)
     job = replace(job, teachers=_open_teachers(job, model))
     job.training_forward(model.to(job.world.device), job.config.seed)
     return replace(

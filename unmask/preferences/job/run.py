@@ -51,6 +51,7 @@ from unmask.saved_format import read_saved
 from unmask.training import loop
 from unmask.training.config import Recipe
 from unmask.training.device import distributed
+from unmask.training.device.activation_memory import check_optimizer_fits
 from unmask.training.device.memory import keep_freed_memory, peak_memory_bytes
 from unmask.training.interrupt import interrupt_on_signal, stop_after_step
 from unmask.training.log import TrainingLog
@@ -104,6 +105,7 @@ def run_preferences(
         job = prepare_prefer_job(config, folder, world, n_threads, terminal)
         job = _resolve(job, recorded)
         model = job.build_model()  # a way of tuning that does not fit leaves no folder
+        check_optimizer_fits(model, world.device)
         folder.mkdir(parents=True, exist_ok=True)
         with lock_run_folder(folder):
             if recorded is None:

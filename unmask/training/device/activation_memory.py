@@ -1,6 +1,7 @@
 """How much fits: the memory that is free, and what a token's activations take of it in training."""
 
 import torch
+from torch import nn
 
 from unmask.machine_memory import available_bytes
 from unmask.model.architecture import BackboneArchitecture
@@ -20,6 +21,22 @@ def free_memory_bytes(device: torch.device) -> int | None:
         used = torch.mps.driver_allocated_memory()
         return max(torch.mps.recommended_max_memory() - used, 0)
     return available_bytes() if device.type == "cpu" else None
+
+
+def check_optimizer_fits(model: nn.Module, device: torch.device) -> None:
+    """Check that gradients and AdamW's two moments of the trained parameters fit into memory.
+
+    Raises:
+        ValueError: they do not.
+    """
+    trained = [p for p in model.parameters() if p.requires_grad]
+    needed, free = 3 * sum(p.nbytes for p in trained), free_memory_bytes(device)
+    if free is not None and needed > free:
+        raise ValueError(
+            f"memory: gradients and optimizer state of {sum(p.numel() for p in trained):,} trained "
+            f"parameters take {needed / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB are free; train "
+            "fewer (--tune lora) or take a smaller model"
+        )
 
 
 def activation_bytes_per_token(
