@@ -37,9 +37,15 @@ class _Generation(GenerateOptions):
 
     def check(self) -> None:
         """Check options before a model is loaded."""
-        from unmask.generation.settings import generation_config
+        from unmask.generation.settings import (
+            STRATEGY_SETTINGS,
+            chooses_strategy,
+            generation_config,
+        )
 
-        generation_config(**self.settings)
+        chosen = self.settings  # without a strategy of theirs, others are for the model's own
+        left_out = frozenset[str]() if chooses_strategy(chosen) else STRATEGY_SETTINGS
+        generation_config(**{n: v for n, v in chosen.items() if n not in left_out})
         flags = {f.name: long_flag(f) for f in fields(self)}
         excluded = sorted(self.settings.keys() - {"beams"})
         excluded += ["output_prefix"] if self.output_prefix else []
