@@ -209,6 +209,7 @@ def generate_texts(
     generation_config: GenerationConfig = GenerationConfig(),
     *,
     max_length: int | None = None,
+    special_ids: SpecialTokenIds | None = None,
 ) -> list[GenerationOutput]:
     """Continue each prompt, or answer it; the beginning of one that does not fit is left out.
 
@@ -218,6 +219,7 @@ def generate_texts(
         prompts: may be empty.
         generation_config: how text is generated.
         max_length: tokens of a prompt and its output, at most; None: the model's positions.
+        special_ids: those with which texts begin and end; None: the tokenizer's.
 
     Raises:
         ValueError: the model does not generate, or there is no room for a prompt.
@@ -239,7 +241,7 @@ def generate_texts(
     generated_ids = generate(
         model,
         encoded.input_ids,
-        tokenizer.special_ids,
+        tokenizer.special_ids if special_ids is None else special_ids,
         generation_config,
         output_prefixes=encoded.output_prefixes,
         constraints=encoded.streamers,

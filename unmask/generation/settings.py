@@ -1,7 +1,7 @@
 """Generation settings: Greedy, Sampling, BestOfN or BeamSearch in a GenerationConfig."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
@@ -263,13 +263,25 @@ _FIELD_NAMES = {
 }
 
 
-STRATEGY_SETTINGS = _FIELD_NAMES[Sampling] | _FIELD_NAMES[BestOfN] | _FIELD_NAMES[BeamSearch]
-"""Settings that choose a strategy, or belong to one."""
-
-
 def chooses_strategy(settings: Iterable[str]) -> bool:
     """Return whether settings of these names choose a strategy: drawing, none of it, or beams."""
     return not {"temperature", "beams"}.isdisjoint(settings)
+
+
+def check_settings(settings: Mapping[str, Any]) -> None:
+    """Check settings whose strategy may be that of a model not yet read.
+
+    Raises:
+        ValueError: they suit no strategy.
+    """
+    assumed: dict[str, Any] = {}
+    if not chooses_strategy(settings):
+        drawn = _FIELD_NAMES[Sampling] | {"samples"}
+        if not drawn.isdisjoint(settings):
+            assumed = {"temperature": 1.0}
+        elif not _FIELD_NAMES[BeamSearch].isdisjoint(settings):
+            assumed = {"beams": max(1, settings.get("n_best", 1))}
+    generation_config(**assumed, **settings)
 
 
 def generation_config(**settings: Any) -> GenerationConfig:
