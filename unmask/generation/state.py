@@ -138,7 +138,7 @@ def process_logits(
             row[seen] = torch.where(old < 0, old * factor, old / factor)
         if restricts_tokens:
             forbidden = _forbidden_tokens(state, generated_ids, generation_config, special_ids.ends)
-            row[[t for t in forbidden if t < special_ids.vocab_size]] = -torch.inf
+            row[[t for t in forbidden if 0 <= t < special_ids.vocab_size]] = -torch.inf
         constraint = state.constraint
         allowed = None if constraint is None else constraint.allowed_tokens(generated_ids)
         if allowed is not None:

@@ -85,7 +85,7 @@ def write_keys(folder: Path, family: str, keys: dict[str, Any]) -> dict[str, Any
 
 
 USED: list[dict[str, Any]] = [
-    {"eos_token_id": None, "suppress_tokens": [10, 33]},
+    {"eos_token_id": None, "suppress_tokens": [-1, 10, 33, V]},
     ENDS,
     {"max_length": 6},
     {"max_length": 9, "forced_eos_token_id": 2},
@@ -167,6 +167,7 @@ REFUSED: dict[str, Any] = {
     "max_length": 1,
     "max_new_tokens": "many",
     "eos_token_id": "</s>",
+    "forced_eos_token_id": V,
     "bad_words_ids": [5],
     "repetition_penalty": 0,
 }

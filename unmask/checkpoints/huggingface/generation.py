@@ -23,6 +23,7 @@ TOKEN_KEYS = ConfigKeys(
     bos_token_id                     used      integer    -
     decoder_start_token_id           used      integer    -
     forced_bos_token_id              used      integer    -
+    forced_eos_token_id              used      integer    -
     pad_token_id                     harmless
     """
 )
@@ -38,7 +39,6 @@ TEXT_KEYS = ConfigKeys(
     bad_words_ids                    used      sequences  []
     suppress_tokens                  used      ids        []
     begin_suppress_tokens            used      ids        []
-    forced_eos_token_id              used      integer    -
     encoder_repetition_penalty       fixed     1
     encoder_no_repeat_ngram_size     fixed     0
     exponential_decay_length_penalty fixed
@@ -145,7 +145,7 @@ class FolderGeneration:
         Raises:
             ValueError: a key asks for what is not computed here; the message names file and key.
         """
-        keys = self._complete(TEXT_KEYS)
+        keys, tokens = self._complete(TEXT_KEYS), self._complete(TOKEN_KEYS)
         lengths = {**defaults, **self._lengths(keys)}
         if "max_new_tokens" in chosen:
             lengths |= {"max_new_tokens": chosen["max_new_tokens"], "max_length": None}
@@ -154,10 +154,10 @@ class FolderGeneration:
         elif isinstance(longest := lengths["max_new_tokens"], int):
             lengths["min_new_tokens"] = min(lengths.get("min_new_tokens", 0), longest)
         strategy = self._strategy() if with_strategy else {}
-        suppressed, forced = keys["suppress_tokens"], keys.get("forced_eos_token_id")
+        suppressed, forced = keys["suppress_tokens"], tokens.get("forced_eos_token_id")
         if forced in _as_list(suppressed):
             raise ValueError(f"{self.file}: forced_eos_token_id = {forced} is in suppress_tokens")
-        ends = _as_list(self._complete(TOKEN_KEYS).get("eos_token_id"))
+        ends = _as_list(tokens.get("eos_token_id"))
         words = [word for word in keys["bad_words_ids"] if len(word) != 1 or word[0] not in ends]
         return {
             **lengths,
@@ -224,6 +224,7 @@ class FolderGeneration:
             further_ends=tuple(ends),
         )
         forced, start = keys.get("forced_bos_token_id"), keys.get("bos_token_id")
+        self._check_token("forced_eos_token_id", keys.get("forced_eos_token_id", 0), n)
         if not self.is_encoder_decoder:
             if forced is not None:
                 raise ValueError(
@@ -235,15 +236,16 @@ class FolderGeneration:
         if _has_language_tokens(special_ids):
             return special_ids
         start = keys.get("decoder_start_token_id", special_ids.start if start is None else start)
-        if start not in range(n):
-            raise ValueError(
-                f"{self.file}: decoder_start_token_id must be from 0 to {n - 1}, got {start}"
-            )
+        self._check_token("decoder_start_token_id", start, n)
         if forced is not None and forced not in special_ids.all_ids:
             raise ValueError(
                 f"{self.file}: forced_bos_token_id must be a special token, got {forced}"
             )
         return replace(special_ids, start=start, target_prefix=() if forced is None else (forced,))
+
+    def _check_token(self, key: str, token: int, n: int) -> None:
+        if not 0 <= token < n:
+            raise ValueError(f"{self.file}: {key} must be from 0 to {n - 1}, got {token}")
 
 
 _SHARES = ("top_p", "min_p", "typical_p")
