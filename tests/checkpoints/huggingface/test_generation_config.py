@@ -14,6 +14,7 @@ from reference import V, bart, gpt2, saved
 import unmask
 from unmask.checkpoints.huggingface.generation import GENERATION_KEYS, read_generation
 from unmask.cli import main as cli
+from unmask.web.worker.calls import generation as calls
 
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 WORDS = [*SPECIAL, *(f"w{i}" for i in range(len(SPECIAL), V))]
@@ -99,6 +100,7 @@ USED: list[dict[str, Any]] = [
     ENDS | {"begin_suppress_tokens": list(range(2, 60))},
     ENDS | {"bad_words_ids": [[i] for i in range(2, 60)]},
     {"bad_words_ids": [[i, j] for i in range(5, 40) for j in range(5, 99)]},
+    ENDS | {"use_cache": False, "disable_compile": True, "num_assistant_tokens": 3},
     {"num_beams": 3},
     ENDS | {"num_beams": 3},
     ENDS | {"num_beams": 2, "length_penalty": 2.0, "early_stopping": True},
@@ -138,6 +140,8 @@ def test_texts_are_those_of_transformers(
     if not pipeline.resolve_config(None, {}).chooses_text:
         pieces = pipeline.stream(PROMPTS[0], **chosen)
         assert "".join(pieces).strip() == expected[0]
+        draft = pipeline.draft(pipeline, draft_tokens=3)
+        assert pipeline.generate(PROMPTS[0], draft=draft, **chosen).strip() == expected[0]
 
 
 REFUSED: dict[str, Any] = {
@@ -212,6 +216,21 @@ def test_a_first_token_cannot_be_forced_after_a_prompt(folders: dict[str, Any]) 
 
 def test_every_key_of_transformers_has_a_line() -> None:
     assert not transformers.GenerationConfig().to_dict().keys() - GENERATION_KEYS.keys()
+
+
+def test_command_and_page_begin_with_the_settings_of_the_folder(
+    folders: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, model, tokenizer, _ = folders["gpt2"]
+    keys = write_keys(folder, "gpt2", ENDS | {"num_beams": 3, "max_length": 9, "min_length": 7})
+    (text, *_) = expected_texts(model, tokenizer, keys)
+    assert cli.run(["generate", str(folder), "--prompt", PROMPTS[0]]) == 0
+    assert capsys.readouterr().out.split() == [*PROMPTS[0].split(), *text.split()]
+    (piece,) = calls.generate({"model": str(folder), "prompt": PROMPTS[0]})
+    assert piece["text"].strip() == text
+    write_keys(folder, "gpt2", {"max_time": 1.0})
+    with pytest.raises(ValueError, match="max_time"):
+        list(calls.generate({"model": str(folder), "prompt": PROMPTS[0]}))
 
 
 def test_settings_replace_those_of_the_folder(folders: dict[str, Any]) -> None:
