@@ -87,6 +87,8 @@ def test_negative_value_is_refused_before_anything_is_written(
     monkeypatch.chdir(tmp_path)
     Path("text.txt").write_text("the sun is good\n" * 9)
     for option in (option for name, option in OPTIONS if name == command):
+        if option == "--length-penalty":  # favors short texts
+            continue
         refused([command, *BEGUN[command], f"{option}=-1"], option, capsys)
         if command != "generate" and (command, option) not in ZERO:
             refused([command, *BEGUN[command], f"{option}=0"], option, capsys)

@@ -148,10 +148,9 @@ def test_end_of_a_response_is_the_first_token_after_it(chats: dict) -> None:
 def test_the_models_own_end_ends_a_response_too(family: str, chats: dict) -> None:
     *_, pipeline = chats[family]
     encoded, _ = pipeline._encode_chat(of_user("a"), None, {})
-    (streamer,) = encoded.prompts.streamers
-    assert streamer.is_finished([5, pipeline.tokenizer.special_ids.end])
-    assert not streamer.is_finished([pipeline.tokenizer.special_ids.end, 5])
-    assert not streamer.is_finished([])
+    end = pipeline.tokenizer.special_ids.end
+    assert end in encoded.special_ids.ends
+    assert not encoded.special_ids.is_in_text(end)
 
 
 def test_histories_lose_their_earliest_exchanges_and_a_warning_says_so(

@@ -19,7 +19,7 @@ class ScoredSequence:
     """A generated text and its score."""
 
     token_ids: tuple[int, ...]
-    """Without the end token."""
+    """Without the end token, if it is special."""
     score: float
     """See `BeamSearch` and `BestOfN`."""
 
@@ -51,7 +51,7 @@ class _BeamSearchState:
         )
 
     def step(
-        self, continuations: Sequence[tuple[float, int, int]], end_id: int | None
+        self, continuations: Sequence[tuple[float, int, int]], special_ids: SpecialTokenIds
     ) -> list[int]:
         """Take the best continuations: log-probability, index of hypothesis, token; the best first.
 
@@ -59,10 +59,12 @@ class _BeamSearchState:
         """
         before, hypotheses, origins = self.hypotheses, list[_Hypothesis](), list[int]()
         length = len(before[0].token_ids) + 1
-        for rank, (total, origin, token) in enumerate(continuations[: 2 * self.strategy.beams]):
-            token_ids = (*before[origin].token_ids, *(() if token == end_id else (token,)))
+        for rank, (total, origin, token) in enumerate(
+            continuations[: _n_candidates(self.strategy, special_ids.ends)]
+        ):
+            token_ids = before[origin].token_ids + (token,) * special_ids.is_in_text(token)
             if (
-                token == end_id
+                token in special_ids.ends
                 or length == self.generation_state.max_new_tokens
                 or self.generation_state.is_stopped_by_constraint(token_ids)
             ):
@@ -102,6 +104,11 @@ class _BeamSearchState:
         )
 
 
+def _n_candidates(strategy: BeamSearch, end_ids: Sequence[int]) -> int:
+    """Return how many continuations are looked at: enough that `beams` of them do not end."""
+    return max(2, 1 + len(end_ids)) * strategy.beams
+
+
 def beam_search(
     model: Model,
     states: Sequence[GenerationState],
@@ -112,7 +119,7 @@ def beam_search(
 ) -> list[list[ScoredSequence]]:
     """Search for the best texts after each prompt, all prompts at once; `step` as in a batch."""
     searches = [_BeamSearchState(generation_state=state, strategy=strategy) for state in states]
-    active = list(searches)
+    active, n = list(searches), _n_candidates(strategy, special_ids.ends)
     hypotheses = read_hypotheses(
         model, [state.current_prompt() for state in states], special_ids, step
     )
@@ -122,21 +129,21 @@ def beam_search(
         logs = process_logits(logs, texts, generation_config, special_ids)
         totals = [h.log_probability for one in active for h in one.hypotheses]
         logs = logs + torch.tensor(totals, device=logs.device)[:, None]
-        best = likeliest(logs, min(2 * strategy.beams, special_ids.vocab_size))
+        best = likeliest(logs, min(n, special_ids.vocab_size))
         values, tokens = (x.tolist() for x in best)
         origins, new_tokens, first = list[list[int]](), list[list[int]](), 0
         for one in active:
-            n = len(one.hypotheses)
+            n_rows = len(one.hypotheses)
             continuations = [
                 (total, i, token)
-                for i in range(n)
+                for i in range(n_rows)
                 for total, token in zip(values[first + i], tokens[first + i], strict=True)
                 if total > -torch.inf
             ]
             continuations.sort(key=lambda x: -x[0])
-            origins.append(one.step(continuations, special_ids.end))
+            origins.append(one.step(continuations, special_ids))
             new_tokens.append([h.token_ids[-1] for h in one.hypotheses] if origins[-1] else [])
-            first += n
+            first += n_rows
         active = [one for one in active if not one.is_finished]
         if active:
             hypotheses.extend(origins, new_tokens)

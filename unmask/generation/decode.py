@@ -308,7 +308,7 @@ def _decode_batch(
         if observer is not None:
             observer([state for _, state in active], logits, tokens)
         for (i, state), token in zip(active, tokens.tolist(), strict=True):
-            if state.append_token(token, special_ids.end):
+            if state.append_token(token, special_ids):
                 yield i, token
         rows = [row for row, (_, state) in enumerate(active) if not state.is_paused]
         if not rows:
@@ -366,6 +366,7 @@ def initial_states(
     ]
     generators = _make_generators(seeded_by, generation_config.seed)
     head = decoder_prefix if encoder else special_ids.prefix
+    n_new_tokens = [_max_new_tokens(generation_config, ids) for ids in prompt_ids]
     source_lengths = [len(ids) * has_source for ids in given]
     all_constraints = constraints or [None] * len(given)
     return [
@@ -375,18 +376,36 @@ def initial_states(
             features=() if extra is None else extra.features,
             n_source_tokens=n_source,
             n_forced_tokens=len(special_ids.decoder_prefix) if encoder else 0,
-            max_new_tokens=generation_config.max_new_tokens
+            max_new_tokens=n_new
             if length is None or generation_config.window
-            else min(generation_config.max_new_tokens, length + 1 - len(ids)),
+            else min(n_new, length + 1 - len(ids)),
             max_length=length,
             n_prefix_tokens=n_source or (len(head) if tuple(ids[: len(head)]) == head else 0),
             generator=generator,
             constraint=constraint,
         )
-        for source, ids, n_source, generator, constraint, extra in zip(
-            given, prompt_ids, source_lengths, generators, all_constraints, beside, strict=True
+        for source, ids, n_new, n_source, generator, constraint, extra in zip(
+            given, prompt_ids, n_new_tokens, source_lengths, generators, all_constraints, beside,
+            strict=True,
         )
-    ]
+    ]  # fmt: skip
+
+
+def _max_new_tokens(generation_config: GenerationConfig, prompt: Sequence[int]) -> int:
+    """Return the maximum number of new tokens after a prompt, whatever the positions are.
+
+    Raises:
+        ValueError: the prompt leaves none.
+    """
+    if generation_config.max_length is None:
+        return generation_config.max_new_tokens
+    left = generation_config.max_length - len(prompt)
+    if left < 1:
+        raise ValueError(
+            f"a prompt has {len(prompt)} tokens, but max_length, which counts them, is "
+            f"{generation_config.max_length}: give max_new_tokens"
+        )
+    return min(generation_config.max_new_tokens, left)
 
 
 def _warn_of_truncation(
@@ -396,7 +415,7 @@ def _warn_of_truncation(
     full = [
         state
         for n, state in zip(lengths, states, strict=True)
-        if n == state.max_new_tokens < generation_config.max_new_tokens
+        if n == state.max_new_tokens < _max_new_tokens(generation_config, state.prompt_ids)
     ]
     if full:
         _log.warning(

@@ -134,10 +134,12 @@ def encode_chat_prompt(
     template: ChatTemplate,
     turns: tuple[Message, ...],
     generation_config: GenerationConfig,
+    special_ids: SpecialTokenIds,
 ) -> EncodedChat:
     """Encode a conversation as its chat template writes it, up to the next response.
 
-    A decoder reads exactly what the template writes; an encoder ends that as any text.
+    A decoder reads exactly what the template writes; an encoder ends that as any text. A response
+    ends as the template ends one, and with each of the ends in `special_ids`.
 
     Raises:
         ValueError: as `unmask.conversations.chat.encode_chat`.
@@ -156,17 +158,18 @@ def encode_chat_prompt(
         max_new_tokens=0 if has_encoder else generation_config.max_new_tokens,
     )
     input_ids = [*found.ids.tolist(), *suffix]
-    end, own_end = end_of_response(tokenizer, template), tokenizer.special_ids.end
+    end = end_of_response(tokenizer, template)
     streamer = ResponseStreamer(
         partial(decode_continuation, tokenizer, [] if has_encoder else input_ids, []),
         generation_config.stop,
         partial(count_settled_tokens, tokenizer),
-        end_ids=frozenset(() if own_end in (end, None) else (own_end,)),
     )
     return EncodedChat(
         prompts=EncodedPrompts([input_ids], [[]], [streamer], [0]),
         turns=found.turns,
-        special_ids=replace(tokenizer.special_ids, end=end),
+        special_ids=replace(
+            special_ids, end=end, further_ends=tuple(i for i in special_ids.ends if i != end)
+        ),
         n_free=None if has_encoder or positions is None else positions + 1 - len(input_ids),
     )
 
@@ -206,6 +209,7 @@ def generate_texts(
     generation_config: GenerationConfig = GenerationConfig(),
     *,
     max_length: int | None = None,
+    special_ids: SpecialTokenIds | None = None,
 ) -> list[GenerationOutput]:
     """Continue each prompt, or answer it; the beginning of one that does not fit is left out.
 
@@ -215,6 +219,7 @@ def generate_texts(
         prompts: may be empty.
         generation_config: how text is generated.
         max_length: tokens of a prompt and its output, at most; None: the model's positions.
+        special_ids: those with which texts begin and end; None: the tokenizer's.
 
     Raises:
         ValueError: the model does not generate, or there is no room for a prompt.
@@ -236,7 +241,7 @@ def generate_texts(
     generated_ids = generate(
         model,
         encoded.input_ids,
-        tokenizer.special_ids,
+        tokenizer.special_ids if special_ids is None else special_ids,
         generation_config,
         output_prefixes=encoded.output_prefixes,
         constraints=encoded.streamers,

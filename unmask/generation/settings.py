@@ -1,6 +1,7 @@
 """Generation settings: Greedy, Sampling, BestOfN or BeamSearch in a GenerationConfig."""
 
 import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
@@ -144,8 +145,9 @@ class BeamSearch:
 
     A text's score is the sum of its tokens' log-probabilities, the end token's too, divided by the
     number of tokens to the power of the length penalty. Of all continuations of the hypotheses, the
-    2 * `beams` best are candidates; those of the first half that end are finished, and the best
-    that do not end are the next hypotheses (as in transformers).
+    2 * `beams` best are candidates (more, where there are several end tokens); those of the first
+    `beams` that end are finished, and the best that do not end are the next hypotheses (as in
+    transformers).
     """
 
     beams: int = 4
@@ -178,12 +180,23 @@ class GenerationConfig:
     """Maximum; fewer where the model ends its text, or its positions end."""
     min_new_tokens: int = 0
     """The model may not end its text before; a stop string may."""
+    max_length: int | None = None
+    """Maximum of tokens of a text and what a decoder reads before it: the prompt, or the start of
+    an answer."""
+    min_length: int = 0
+    """Minimum of the same tokens."""
     repetition_penalty: float = 1.0
     """Divisor of a token's logit (factor, if it is negative) after its first occurrence in prompt
     or text: Keskar et al. 2019, arXiv:1909.05858, section 4.1. Beams: factor of its
     log-probability."""
     no_repeat_ngram_size: int | None = None
     """No n-gram of this size occurs twice in prompt and text. An encoder's input does not count."""
+    forbidden: tuple[tuple[int, ...], ...] = ()
+    """Sequences of tokens that are not completed in the text; of one token: it does not occur."""
+    forbidden_first: tuple[int, ...] = ()
+    """Tokens with which no text begins."""
+    last_token: int | None = None
+    """The only token that may come last where a text reaches its maximum length."""
     stop: tuple[str, ...] = ()
     """Stop strings: the text ends before the first that is generated."""
     window: bool = False
@@ -199,6 +212,16 @@ class GenerationConfig:
     for each token, and choose other tokens where two are almost equally likely. bfloat16 is for
     processors that multiply in it; int8, with a scale for each output, is the fastest of few
     texts."""
+
+    @property
+    def restricts_tokens(self) -> bool:
+        """Whether logits depend on the tokens before them in other ways than by the model."""
+        return (
+            self.repetition_penalty != 1
+            or max(self.min_new_tokens, self.min_length) > 0
+            or bool(self.no_repeat_ngram_size or self.forbidden or self.forbidden_first)
+            or self.last_token is not None
+        )
 
     @property
     def chooses_text(self) -> bool:
@@ -238,6 +261,27 @@ _FIELD_NAMES = {
     part: frozenset(f.name for f in fields(part))
     for part in (Sampling, BestOfN, BeamSearch, GenerationConfig)
 }
+
+
+def chooses_strategy(settings: Iterable[str]) -> bool:
+    """Return whether settings of these names choose a strategy: drawing, none of it, or beams."""
+    return not {"temperature", "beams"}.isdisjoint(settings)
+
+
+def check_settings(settings: Mapping[str, Any]) -> None:
+    """Check settings whose strategy may be that of a model not yet read.
+
+    Raises:
+        ValueError: they suit no strategy.
+    """
+    assumed: dict[str, Any] = {}
+    if not chooses_strategy(settings):
+        drawn = _FIELD_NAMES[Sampling] | {"samples"}
+        if not drawn.isdisjoint(settings):
+            assumed = {"temperature": 1.0}
+        elif not _FIELD_NAMES[BeamSearch].isdisjoint(settings):
+            assumed = {"beams": max(1, settings.get("n_best", 1))}
+    generation_config(**assumed, **settings)
 
 
 def generation_config(**settings: Any) -> GenerationConfig:

@@ -142,7 +142,7 @@ def speculative_decode(
                 draft_probabilities.append(probabilities)
                 drafted.append(_sample_token(probabilities, state.generator))
                 draft_batch.append_tokens(_as_column(drafted[-1], logits.device))
-                if drafted[-1] == special_ids.end:
+                if drafted[-1] in special_ids.ends:
                     break
         for token in drafted:
             target_batch.append_tokens(_as_column(token, model.device))
@@ -155,7 +155,7 @@ def speculative_decode(
             drafted, draft_probabilities, target_probabilities, state.generator
         )
         for token in tokens:
-            if state.is_finished or not state.append_token(token, special_ids.end):
+            if state.is_finished or not state.append_token(token, special_ids):
                 break
             yield token
         if state.is_paused:

@@ -84,16 +84,17 @@ class GenerationState:
         """Whether it is finished, or must be read anew."""
         return self.is_finished or len(self.generated_ids) == self.max_tokens_in_window
 
-    def append_token(self, token: int, end_id: int | None) -> bool:
-        """Add a token, unless it is the end or NO_TOKEN; say whether it was added."""
-        if token in (end_id, NO_TOKEN):
-            self.is_finished = True
-            return False
-        self.generated_ids.append(token)
-        self.is_finished = len(
-            self.generated_ids
-        ) == self.max_new_tokens or self.is_stopped_by_constraint(self.generated_ids)
-        return True
+    def append_token(self, token: int, special_ids: SpecialTokenIds) -> bool:
+        """Add a token, unless it is a special end or NO_TOKEN; say whether it was added."""
+        if is_added := token != NO_TOKEN and special_ids.is_in_text(token):
+            self.generated_ids.append(token)
+        self.is_finished = (
+            not is_added
+            or token in special_ids.ends
+            or len(self.generated_ids) == self.max_new_tokens
+            or self.is_stopped_by_constraint(self.generated_ids)
+        )
+        return is_added
 
     def is_stopped_by_constraint(self, generated_ids: Sequence[int]) -> bool:
         """Return whether the constraint ends a text here."""
@@ -114,19 +115,17 @@ def process_logits(
 ) -> Float[Tensor, "b v"]:
     """Penalize the logits of tokens that occurred before, and set those of forbidden ones to -inf.
 
-    In the order of transformers: repetition penalty, n-grams, the end token, the constraint.
+    In the order of transformers: repetition penalty, n-grams, forbidden tokens, the end tokens, the
+    constraint, the last token.
 
     Args:
         logits: of the next token; of beams, log-probabilities.
         states: of each row the text and its generated tokens.
         generation_config: which tokens are penalized and forbidden.
-        special_ids: whose end token is forbidden before `min_new_tokens`.
+        special_ids: whose end tokens are forbidden before the minimum length.
     """
-    if all(state.constraint is None for state, _ in states) and not (
-        generation_config.repetition_penalty != 1
-        or generation_config.no_repeat_ngram_size
-        or generation_config.min_new_tokens
-    ):
+    restricts_tokens = generation_config.restricts_tokens
+    if not restricts_tokens and all(state.constraint is None for state, _ in states):
         return logits
     logits = logits.clone()
     for row, (state, generated_ids) in zip(logits, states, strict=True):
@@ -137,17 +136,9 @@ def process_logits(
             )
             old, factor = row[seen], generation_config.repetition_penalty
             row[seen] = torch.where(old < 0, old * factor, old / factor)
-        if generation_config.no_repeat_ngram_size is not None:
-            _forbid_tokens(
-                row,
-                (
-                    t
-                    for t in _tokens_repeating_ngram(ids, generation_config.no_repeat_ngram_size)
-                    if t < special_ids.vocab_size
-                ),
-            )
-        if len(generated_ids) < generation_config.min_new_tokens and special_ids.end is not None:
-            row[special_ids.end] = -torch.inf
+        if restricts_tokens:
+            forbidden = _forbidden_tokens(state, generated_ids, generation_config, special_ids.ends)
+            row[[t for t in forbidden if 0 <= t < special_ids.vocab_size]] = -torch.inf
         constraint = state.constraint
         allowed = None if constraint is None else constraint.allowed_tokens(generated_ids)
         if allowed is not None:
@@ -155,12 +146,33 @@ def process_logits(
             allowed_logits = row[tokens]
             row.fill_(-torch.inf)
             row[tokens] = allowed_logits
+        last_token = generation_config.last_token
+        if last_token is not None and len(generated_ids) + 1 == state.max_new_tokens:
+            row.fill_(-torch.inf)
+            row[last_token] = 0
     return logits
 
 
-def _forbid_tokens(logits: Float[Tensor, "v"], tokens: Iterator[int]) -> None:
-    forbidden = torch.tensor(list(tokens), dtype=torch.long, device=logits.device)
-    logits[forbidden] = -torch.inf
+def _forbidden_tokens(
+    state: GenerationState,
+    generated_ids: Sequence[int],
+    generation_config: GenerationConfig,
+    end_ids: Sequence[int],
+) -> Iterator[int]:
+    """Yield the tokens that settings forbid next."""
+    ids = [*state.prompt_ids, *generated_ids]
+    if generation_config.no_repeat_ngram_size is not None:
+        yield from _tokens_repeating_ngram(ids, generation_config.no_repeat_ngram_size)
+    for *before, last in generation_config.forbidden:
+        if ids[len(ids) - len(before) :] == before:
+            yield last
+    if not generated_ids:
+        yield from generation_config.forbidden_first
+    if (
+        len(generated_ids) < generation_config.min_new_tokens
+        or len(ids) < generation_config.min_length
+    ):
+        yield from end_ids
 
 
 def _tokens_repeating_ngram(token_ids: Sequence[int], ngram_size: int) -> Iterator[int]:

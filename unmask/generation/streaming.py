@@ -83,14 +83,6 @@ def count_settled_tokens(tokenizer: Tokenizer, ids: Sequence[int]) -> int:
 class ResponseStreamer(TextStreamer):
     """The text of a response, without the space around it."""
 
-    end_ids: frozenset[int] = frozenset()
-    """Tokens by which a response ends, beside the one that ends its turn."""
-
-    def is_finished(self, generated_ids: Sequence[int]) -> bool:
-        """Return whether an end or a stop string was generated."""
-        ended = not self.end_ids.isdisjoint(generated_ids[-1:])
-        return ended or super().is_finished(generated_ids)
-
     def final_text(self, generated_ids: Sequence[int]) -> str:
         """Return the text up to the first stop string."""
         return super().final_text(generated_ids).strip()

@@ -33,7 +33,7 @@ from unmask.generation.prompts import (
     encode_prompts,
 )
 from unmask.generation.rank_choices import rank_choices
-from unmask.generation.settings import GenerationConfig, generation_config
+from unmask.generation.settings import GenerationConfig, chooses_strategy, generation_config
 from unmask.generation.speculative import DraftModel
 from unmask.generation.state import StepObserver
 from unmask.generation.streaming import stream_pieces
@@ -85,6 +85,66 @@ class GenerationPipeline:
             reason = own if self.preset.reads_pictures else "this model has no tokenizer"
             raise ValueError(f"{self.preset.name}: {reason}")
         return self.loaded_model.tokenizer
+
+    @property
+    def special_ids(self) -> SpecialTokenIds:
+        """The special tokens of generation: those of the tokenizer, or of the model's folder.
+
+        Raises:
+            ValueError: there is no tokenizer, or the folder names none of its tokens.
+        """
+        special_ids, stored = self.tokenizer.special_ids, self.loaded_model.generation
+        return special_ids if stored is None else stored.special_ids(special_ids)
+
+    def resolve_config(
+        self,
+        config: GenerationConfig | None,
+        settings: Mapping[str, Any],
+        *,
+        max_new_tokens: int = GenerationConfig.max_new_tokens,
+    ) -> GenerationConfig:
+        """Return settings by name over those of the model's folder; or `config`, which has all.
+
+        Args:
+            config: all settings; None: `settings` are given.
+            settings: as for `generate`.
+            max_new_tokens: default, if neither settings nor the folder have a maximum length.
+
+        Raises:
+            ValueError: settings are inconsistent, or those of the folder are not supported.
+        """
+        if config is not None and settings:
+            raise ValueError(
+                f"give a GenerationConfig, or settings by name, not both: got {sorted(settings)}"
+            )
+        if config is not None:
+            return config
+        defaults: dict[str, Any] = {"max_new_tokens": max_new_tokens}
+        stored = self.loaded_model.generation
+        if stored is not None:
+            with_strategy = not chooses_strategy(settings)
+            defaults = stored.settings(settings, defaults, with_strategy=with_strategy)
+        return generation_config(**defaults | dict(settings))
+
+    def _run_config(
+        self, config: GenerationConfig | None, settings: Mapping[str, Any], **defaults: int
+    ) -> GenerationConfig:
+        """Return what `resolve_config` does, without the tokens that an answer must begin with.
+
+        They count as new, as in transformers.
+        """
+        config = self.resolve_config(config, settings, **defaults)
+        forced = self.special_ids.decoder_prefix
+        if not forced or not self.model.architecture.is_encoder_decoder:
+            return config
+        left = config.max_new_tokens - len(forced)
+        if left < 1:
+            raise ValueError(
+                f"max_new_tokens must be above {len(forced)}, since every answer begins with "
+                f"{len(forced)} special tokens, got {config.max_new_tokens}"
+            )
+        n_min = max(0, config.min_new_tokens - len(forced))
+        return replace(config, max_new_tokens=left, min_new_tokens=n_min)
 
     # A string is also a sequence of strings; the first matching overload counts.
     @overload
@@ -145,9 +205,9 @@ class GenerationPipeline:
             ValueError: the model does not generate, a prompt is longer than its positions, a
                 picture cannot be read, or the settings are inconsistent.
         """
-        config = _resolve_config(config, settings)
+        config = self._run_config(config, settings)
         encoded = self._encode_prompts(prompt, output_prefix, config)
-        found = self._generated_texts(encoded, self.tokenizer.special_ids, config, draft)
+        found = self._generated_texts(encoded, self.special_ids, config, draft)
         texts = [output_prefix + text for text in found]
         return texts[0] if _is_one(prompt) else texts
 
@@ -204,12 +264,12 @@ class GenerationPipeline:
         temperature=0.9, samples=20, n_best=3)`; several prompts give a list each. The arguments are
         those of `generate`.
         """
-        config = _resolve_config(config, settings)
+        config = self._run_config(config, settings)
         encoded = self._encode_prompts(prompt, output_prefix, config)
         results = generate_candidates(
             self.model,
             encoded.input_ids,
-            self.tokenizer.special_ids,
+            self.special_ids,
             config,
             output_prefixes=encoded.output_prefixes,
             constraints=encoded.streamers,
@@ -244,9 +304,9 @@ class GenerationPipeline:
             ValueError: as `generate`, immediately; or the best of several texts is chosen at the
                 end.
         """
-        config = _resolve_config(config, settings)
+        config = self._run_config(config, settings)
         encoded = self._encode_prompts([prompt], output_prefix, config)
-        pieces = self._stream(encoded, self.tokenizer.special_ids, config, draft, observer)
+        pieces = self._stream(encoded, self.special_ids, config, draft, observer)
         return chain([output_prefix], pieces) if output_prefix else pieces
 
     def _stream(
@@ -343,10 +403,11 @@ class GenerationPipeline:
         is_quiet: bool = False,
     ) -> tuple[EncodedChat, GenerationConfig]:
         is_default = config is None and "max_new_tokens" not in settings
-        more = {"max_new_tokens": MAX_RESPONSE_TOKENS} if is_default else {}
-        config = _resolve_config(config, {**more, **settings})
+        config = self._run_config(config, settings, max_new_tokens=MAX_RESPONSE_TOKENS)
         turns, template = read_chat(messages), self._require_chat_template()
-        encoded = encode_chat_prompt(self.model, self.tokenizer, template, turns, config)
+        encoded = encode_chat_prompt(
+            self.model, self.tokenizer, template, turns, config, self.special_ids
+        )
         if len(encoded.turns) < len(turns) and not is_quiet:
             _log.warning(LEFT_OUT)
         if is_default and encoded.n_free is not None and not config.window:
@@ -464,16 +525,6 @@ class GenerationPipeline:
 def _is_one(prompt: object) -> bool:
     """Return whether this is one prompt, not several."""
     return isinstance(prompt, str | Path | bytes | np.ndarray) or not isinstance(prompt, Iterable)
-
-
-def _resolve_config(
-    config: GenerationConfig | None, settings: Mapping[str, Any]
-) -> GenerationConfig:
-    if config is not None and settings:
-        raise ValueError(
-            f"give a GenerationConfig, or settings by name, not both: got {sorted(settings)}"
-        )
-    return generation_config(**settings) if config is None else config
 
 
 def _same_vocabulary(a: Tokenizer, b: Tokenizer) -> bool:

@@ -114,6 +114,7 @@ class UnmaskLM(LM):
                 [arguments[i][0] for i in rows],
                 self._generation_config(settings),
                 max_length=self._max_length,
+                special_ids=self._pipeline.special_ids,
             )
             stop = settings.get("until") or ()
             stop = [stop] if isinstance(stop, str) else stop

@@ -89,6 +89,8 @@ class SpecialTokenIds:
     """First input of a decoder (T5: pad, GPT-2: <|endoftext|>, BERT: [CLS])."""
     end: int | None
     """End of a text (</s>, <|endoftext|>, [SEP])."""
+    further_ends: tuple[int, ...] = ()
+    """Other tokens that end a generated text. Those that are not special are its last token."""
     mask: int | None = None
     unknown: int | None = None
     prefix: tuple[int, ...] = ()
@@ -115,6 +117,15 @@ class SpecialTokenIds:
     """All special ids: never masked, never drawn as random tokens."""
     output_vocabulary: OutputVocabulary | None = field(default=None, compare=False, repr=False)
     """Subwords or words as prediction targets for character input (CANINE-S, ELMo)."""
+
+    @property
+    def ends(self) -> tuple[int, ...]:
+        """The tokens that end a generated text."""
+        return tuple(i for i in dict.fromkeys((self.end, *self.further_ends)) if i is not None)
+
+    def is_in_text(self, token: int) -> bool:
+        """Return whether a generated text has this token: not if it is an end that is special."""
+        return token not in self.ends or not (token == self.end or token in self.all_ids)
 
     @property
     def mask_or_sentinel(self) -> int | None:

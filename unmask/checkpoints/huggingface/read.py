@@ -17,6 +17,7 @@ from unmask.checkpoints import elmo, llama2c
 from unmask.checkpoints.activations import load_activations
 from unmask.checkpoints.checksums import check_recorded_files
 from unmask.checkpoints.huggingface.check import check_depth, check_missing, check_tied
+from unmask.checkpoints.huggingface.generation import FolderGeneration, read_generation
 from unmask.checkpoints.huggingface.preprocessing import load_preprocessing
 from unmask.checkpoints.huggingface.pruned_heads import without_pruned_heads
 from unmask.checkpoints.huggingface.sentence_vectors import find_sentence_folder
@@ -98,6 +99,8 @@ class LoadedModel:
     """How it reads conversations. None: nothing is known of that."""
     sentence_folder: Path | None = None
     """The folder whose modules.json says how vectors of sentences are made. None: nothing does."""
+    generation: FolderGeneration | None = None
+    """How its folder says that it generates. None: it says nothing, or not in this layout."""
     source: str | None = None
     """Path or `hf:owner/name` of the weights and tokenizer. None: built or changed in memory."""
 
@@ -203,6 +206,7 @@ def load_folder(
         preprocessing=load_preprocessing(folder, preset),
         chat_template=load_chat_template(folder),
         sentence_folder=find_sentence_folder(folder),
+        generation=read_generation(folder, model),
     )
 
 

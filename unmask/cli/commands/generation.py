@@ -37,9 +37,9 @@ class _Generation(GenerateOptions):
 
     def check(self) -> None:
         """Check options before a model is loaded."""
-        from unmask.generation.settings import generation_config
+        from unmask.generation.settings import check_settings
 
-        generation_config(**self.settings)
+        check_settings(self.settings)
         flags = {f.name: long_flag(f) for f in fields(self)}
         excluded = sorted(self.settings.keys() - {"beams"})
         excluded += ["output_prefix"] if self.output_prefix else []
@@ -132,7 +132,7 @@ class _Generation(GenerateOptions):
                 prompts, pipeline.generate_candidates(prompts, **options), strict=True
             ):
                 self._print_candidates(prompt, outputs, continues_prompt)
-        elif self._should_stream(len(prompts)):
+        elif self._should_stream(pipeline, len(prompts)):
             _print_stream(
                 prompts[0] if continues_prompt else "", pipeline.stream(prompts[0], **options)
             )
@@ -182,7 +182,7 @@ class _Generation(GenerateOptions):
         self, pipeline: Pipeline, messages: Sequence[Mapping[str, str]], options: Mapping[str, Any]
     ) -> str:
         """Print the next response, and return it."""
-        if self.stream is not False and self._is_plain:
+        if self.stream is not False and self._is_plain(pipeline):
             pieces: list[str] = []
             _print_stream("", _recorded(pipeline.stream_chat(messages, **options), pieces))
             return "".join(pieces)
@@ -193,14 +193,13 @@ class _Generation(GenerateOptions):
             print_data(response, flush=True)
         return response
 
-    @property
-    def _is_plain(self) -> bool:
+    def _is_plain(self, pipeline: Pipeline) -> bool:
         """Whether each text is printed as it is, and known token by token."""
-        return not (self.as_json or self.settings.keys() & {"beams", "samples"})
+        return not (self.as_json or pipeline.resolve_config(None, self.settings).chooses_text)
 
-    def _should_stream(self, n_prompts: int) -> bool:
+    def _should_stream(self, pipeline: Pipeline, n_prompts: int) -> bool:
         if self.stream is None:
-            return self._is_plain and n_prompts == 1 and sys.stdout.isatty()
+            return n_prompts == 1 and sys.stdout.isatty() and self._is_plain(pipeline)
         if self.stream and n_prompts != 1:
             raise ValueError(f"--stream needs exactly one prompt, got {n_prompts:,}")
         return self.stream

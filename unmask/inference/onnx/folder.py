@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from unmask.checkpoints.checksums import check_recorded_files
+from unmask.checkpoints.huggingface.generation import read_generation
 from unmask.checkpoints.huggingface.preprocessing import load_preprocessing
 from unmask.checkpoints.huggingface.read import (
     LoadedModel,
@@ -63,4 +64,5 @@ def open_onnx_folder(folder: Path) -> LoadedModel:
         preprocessing=load_preprocessing(folder, preset),
         chat_template=load_chat_template(folder),
         sentence_folder=find_sentence_folder(folder),
+        generation=read_generation(folder, model),
     )

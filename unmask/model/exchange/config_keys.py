@@ -29,6 +29,14 @@ def _is_words(x: Any) -> bool:
     return isinstance(x, list) and all(isinstance(word, str) for word in cast("list[object]", x))
 
 
+def _is_integers(x: Any) -> bool:
+    return isinstance(x, list) and all(map(_is_integer, cast("list[object]", x)))
+
+
+def _is_sequences(x: Any) -> bool:
+    return isinstance(x, list) and all(map(_is_integers, cast("list[object]", x)))
+
+
 def _is_within(x: Any, first: int, last: int) -> bool:
     return _is_integer(x) and first <= x <= last
 
@@ -55,6 +63,11 @@ _VALUE_TYPES: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     "integer": (f"an integer up to {MAX_SIZE:,}", lambda x: _is_within(x, -MAX_SIZE, MAX_SIZE)),
     "share": ("a number from 0 to below 1", lambda x: _is_number(x) and 0 <= x < 1),
     "positive": ("a number above 0", lambda x: _is_number(x) and x > 0),
+    "real": ("a number", lambda x: _is_number(x)),
+    "fraction": ("a number from 0 to 1", lambda x: _is_number(x) and 0 <= x <= 1),
+    "probability": ("a number above 0, at most 1", lambda x: _is_number(x) and 0 < x <= 1),
+    "ids": ("an integer or a list of integers", lambda x: _is_integer(x) or _is_integers(x)),
+    "sequences": ("a list of lists of integers", _is_sequences),
     "number": ("a number, at least 0", lambda x: _is_number(x) and x >= 0),
     "sides": ("an integer above 0, or a height and a width", lambda x: _is_sides(x)),
     "flag": ("true or false", lambda x: isinstance(x, bool)),
@@ -255,8 +268,8 @@ COMMON_KEYS = ConfigKeys(
 """The keys that all configurations share; where they differ, those of encoders.
 
 `dtype` is the storage type of a file; our computation is in float32. A file may name kernels
-(`attn_implementation`) and its own code (`auto_map`), which are never used here. Neither library
-reads generation settings from a configuration."""
+(`attn_implementation`) and its own code (`auto_map`), which are never used here. Settings of
+generation are of `unmask.checkpoints.huggingface.generation`."""
 
 CAUSAL_KEYS = ConfigKeys("is_causal fixed true\ntoken_classification_bias fixed true", COMMON_KEYS)
 """The shared keys of decoders."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from unmask.config import from_dict
-from unmask.generation.settings import GenerationConfig, generation_config
+from unmask.generation.settings import GenerationConfig
 from unmask.generation.streaming import AlternativesRecorder, ScoredToken
 from unmask.inference.generation import MAX_RESPONSE_TOKENS
 from unmask.inference.pipeline import Pipeline
@@ -74,8 +74,8 @@ def generate(arguments: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     With beams or samples there is one piece, with all "candidates" and their scores.
     """
     given = from_dict(_GenerateArguments, arguments)
-    config = generation_config(**given.settings)
     pipeline = open_models().pipeline(given.model)
+    config = pipeline.resolve_config(None, given.settings)
     if given.source_language is not None:
         pipeline = pipeline.with_languages(given.source_language, given.target_language)
     prompt = _prompt(pipeline, given)
@@ -91,9 +91,8 @@ def generate(arguments: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 def chat(arguments: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield the next response of a conversation in pieces, as `generate` does."""
     given = from_dict(_ChatArguments, arguments)
-    settings = {"max_new_tokens": MAX_RESPONSE_TOKENS, **given.settings}
-    config = generation_config(**settings)
     pipeline = open_models().pipeline(given.model)
+    config = pipeline.resolve_config(None, given.settings, max_new_tokens=MAX_RESPONSE_TOKENS)
     if config.chooses_text:
         yield {"text": pipeline.chat(given.messages, config), "tokens": [], "end": "end"}
         return
@@ -136,8 +135,8 @@ def _pieces(
     for piece in pieces:
         new, n = recorder.tokens[n:], len(recorder.tokens)
         yield {"text": piece, "tokens": [_token_record(tokenizer, one) for one in new]}
-    end_id = tokenizer.special_ids.end
-    ended = bool(recorder.tokens) and recorder.tokens[-1].token_id == end_id
+    end_ids = pipeline.special_ids.ends
+    ended = bool(recorder.tokens) and recorder.tokens[-1].token_id in end_ids
     full = not ended and len(recorder.tokens) >= max_new_tokens
     rest = [_token_record(tokenizer, one) for one in recorder.tokens[n:]]
     end = "end" if ended else "length" if full else "stop"
