@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from unmask.checkpoints.tensors import read_json_file
+from unmask.conversations.encode import end_of_response
+from unmask.conversations.template import ChatTemplate
 from unmask.files import encode_utf8
 from unmask.heads.model import Model
 from unmask.model.exchange.config_keys import ConfigKeys
@@ -298,3 +300,17 @@ def save_generation(
         keys |= {"decoder_start_token_id": special.start, "forced_bos_token_id": forced}
     data = json.dumps(keys, indent=2, ensure_ascii=False) + "\n"
     (folder / GENERATION_FILE).write_bytes(encode_utf8(data))
+
+
+def save_turn_end(template: ChatTemplate | None, tokenizer: Tokenizer | None, folder: Path) -> None:
+    """Add the token that ends a response to those that end a text in a folder's settings."""
+    file = folder / GENERATION_FILE
+    if template is None or tokenizer is None or not file.is_file():
+        return
+    keys = read_json_file(file)
+    ends = _as_list(cast("int | None", keys.get("eos_token_id")))
+    ends = [*ends, end_of_response(tokenizer, template)]
+    ends = list(dict.fromkeys(end for end in ends if end is not None))
+    if len(ends) > 1:
+        keys = keys | {"eos_token_id": ends}
+        file.write_bytes(encode_utf8(json.dumps(keys, indent=2, ensure_ascii=False) + "\n"))
