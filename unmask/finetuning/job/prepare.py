@@ -303,6 +303,7 @@ def _load_initial_model(
             dropout=config.dropout,
             lm_loss_weight=_requested_lm_loss_weight(config),
             trains_embeddings=config.tune.trains_embeddings,
+            freezes_network=config.tune.trains_head_alone or config.tune.mixes_layers,
             keeps_backbone=is_parameter_efficient(config.tune),
         ),
     )
