@@ -13,6 +13,7 @@ import toy_models as toy
 import unmask
 from unmask.batch import Example
 from unmask.batching.collate import pad_examples
+from unmask.checkpoints.huggingface.differences import heads_without_transformers_class
 from unmask.checkpoints.huggingface.read import LoadedModel, load_folder
 from unmask.cli.main import run
 from unmask.config import from_dict
@@ -30,6 +31,7 @@ from unmask.model.requested_states import RequestedStates
 from unmask.tasks.all_kinds import TASK_KINDS, resolve_options
 from unmask.tasks.kind_names import TaskKindName
 from unmask.tasks.task import Task, TaskColumns, TaskExample
+from unmask.zoo.catalogue import MODELS
 
 KINDS: tuple[TaskKindName, ...] = ("classify", "pairs", "multilabel", "regress", "choose")
 FAST = {
@@ -93,6 +95,16 @@ def test_pooling_option_changes_only_what_is_read(kind: TaskKindName, family: st
         for layers in ("last", "all"):
             (head,) = heads_for_task(task_of(kind, pool, layers), toy.card(family)).values()
             assert head == replace(other, pooled_layers=layers)
+
+
+def test_modernbert_keeps_its_head_with_both_poolings_of_its_class() -> None:
+    preset = MODELS["modernbert-mini"]
+    heads = [heads_for_task(task_of("classify", pool), preset) for pool in ("first", "mean", "max")]
+    first, mean, highest = (each["label"] for each in heads)
+    assert isinstance(first, SequenceClassification)
+    assert mean == replace(first, pooling="mean")
+    assert highest == replace(first, pooling="max", dense_layer=False)
+    assert [len(heads_without_transformers_class(preset, each)) for each in heads] == [0, 0, 1]
 
 
 @pytest.mark.parametrize("kind", KINDS)

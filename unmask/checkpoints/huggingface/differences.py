@@ -143,6 +143,11 @@ def _native_format_note(preset: Published) -> str:
 def _head_difference(spec: HeadSpec) -> str | None:
     """Describe how transformers treats a supported head differently."""
     forward = spec.generation if isinstance(spec, LanguageModeling) else None
+    if isinstance(spec, LanguageModeling) and spec.term in CLASS_SUFFIXES:
+        return (
+            f"it predicts labels as words: AutoModel{CLASS_SUFFIXES[spec.term]} refuses it, "
+            "`unmask.load` gives their probabilities"
+        )
     if isinstance(forward, AppendedMaskGeneration) and forward.answers_source:
         return "transformers uses it to fill masks, not to generate; `unmask.load` does both"
     if forward is not None and forward.shifted_targets:
