@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import Any
 
 from unmask import config
@@ -48,7 +47,7 @@ class ConfigMapping:
     )
     """Their classes for causal networks, if the family has both causal and bidirectional ones;
     replaces `class_names`."""
-    pooling_key: tuple[str, Mapping[str, str]] = ("", MappingProxyType({}))
+    pooling_key: tuple[str, Mapping[str, str]] = ("", {})
     """Their key for the pooling of texts, and its values -> ours. Empty: the preset's pooling."""
     ties_embeddings: Callable[[Mapping[str, Any]], bool] = lambda theirs: False
     """Whether their classes tie all token embedding tables regardless of `tie_word_embeddings`,
