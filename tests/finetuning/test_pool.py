@@ -13,11 +13,13 @@ import toy_models as toy
 import unmask
 from unmask.batch import Example
 from unmask.batching.collate import pad_examples
+from unmask.checkpoints.huggingface.differences import heads_without_transformers_class
 from unmask.checkpoints.huggingface.read import LoadedModel, load_folder
+from unmask.cli.main import run
 from unmask.config import from_dict
 from unmask.finetuning import train_run as tuning_module
 from unmask.finetuning.formulations.build import formulate, heads_for_task
-from unmask.finetuning.initial_model.load import load_initial_model
+from unmask.finetuning.initial_model.load import InitialModelOptions, load_initial_model
 from unmask.finetuning.results.finetuned_model import FinetunedModel
 from unmask.finetuning.results.predict import predict
 from unmask.heads.classification.sequence_classification import (
@@ -29,6 +31,7 @@ from unmask.model.requested_states import RequestedStates
 from unmask.tasks.all_kinds import TASK_KINDS, resolve_options
 from unmask.tasks.kind_names import TaskKindName
 from unmask.tasks.task import Task, TaskColumns, TaskExample
+from unmask.zoo.catalogue import MODELS
 
 KINDS: tuple[TaskKindName, ...] = ("classify", "pairs", "multilabel", "regress", "choose")
 FAST = {
@@ -92,6 +95,16 @@ def test_pooling_option_changes_only_what_is_read(kind: TaskKindName, family: st
         for layers in ("last", "all"):
             (head,) = heads_for_task(task_of(kind, pool, layers), toy.card(family)).values()
             assert head == replace(other, pooled_layers=layers)
+
+
+def test_modernbert_keeps_its_head_with_both_poolings_of_its_class() -> None:
+    preset = MODELS["modernbert-mini"]
+    heads = [heads_for_task(task_of("classify", pool), preset) for pool in ("first", "mean", "max")]
+    first, mean, highest = (each["label"] for each in heads)
+    assert isinstance(first, SequenceClassification)
+    assert mean == replace(first, pooling="mean")
+    assert highest == replace(first, pooling="max", dense_layer=False)
+    assert [len(heads_without_transformers_class(preset, each)) for each in heads] == [0, 0, 1]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -211,7 +224,9 @@ def test_compared_texts_are_encoded_separately(family: str) -> None:
 
 
 @pytest.mark.parametrize("pooler", [False, True])
-def test_mean_is_the_default_without_trained_pooler(pooler: bool, tmp_path: Path) -> None:
+def test_means_are_the_default_of_pairs_and_frozen_features_without_trained_pooler(
+    pooler: bool, tmp_path: Path
+) -> None:
     """BERT's pooler is trained by next-sentence prediction; without it, there is none."""
     preset = toy.card("bert")
     heads = preset.heads if pooler else {"language": preset.heads["language"]}
@@ -224,14 +239,22 @@ def test_mean_is_the_default_without_trained_pooler(pooler: bool, tmp_path: Path
         missing=(),
         unexpected=(),
     )
-    for kind in ("pairs", "classify"):
-        initial = load_initial_model(given, task_of(kind), [])
+    for kind, freezes, means in (
+        ("pairs", False, ("compare", "all")),
+        ("classify", True, ("mean", "all")),
+        ("classify", False, ("first", "last")),
+        ("multilabel", False, ("first", "last")),
+        ("choose", True, ("first", "last")),
+    ):
+        options = InitialModelOptions(keeps_first_token=freezes)
+        initial = load_initial_model(given, task_of(kind), [], options)
         (head,) = initial.preset.heads.values()
         assert isinstance(head, SequenceClassification)
-        means = ("compare" if kind == "pairs" else "mean", "all")
         assert (head.pooling, head.pooled_layers) == (("first", "last") if pooler else means)
         assert (
-            load_initial_model(given, task_of(kind, "first"), []).preset.heads["label"].pooling
+            load_initial_model(given, task_of(kind, "first"), [], options)
+            .preset.heads[head.term]
+            .pooling
             == "first"
         )
     rows = [
@@ -240,7 +263,8 @@ def test_mean_is_the_default_without_trained_pooler(pooler: bool, tmp_path: Path
     train = tmp_path / "pairs.tsv"
     train.write_text("sentence1\tsentence2\tlabel\n" + "\n".join(rows) + "\n")
     tuned = finetune(given, task="pairs", train=train, out=tmp_path / "out", device="cpu", **FAST)
-    assert any("two texts' means are compared" in note for note in tuned.notes) == (not pooler)
+    hint = "BertForSequenceClassification refuses it (--option pooling=first gives a head"
+    assert any(hint in note for note in tuned.notes) == (not pooler)
     again = unmask.load(tmp_path / "out")
     pair = ("a red sun", "the cat")
     assert again.predict([pair]) == tuned.predict([pair])
@@ -260,7 +284,7 @@ def files(tmp_path: Path) -> dict[str, Path]:
     }
 
 
-def quick(base: Path, files: dict[str, Path], **more) -> FinetunedModel:
+def quick(base: Path | str, files: dict[str, Path], **more) -> FinetunedModel:
     given = {"task": "classify", "device": "cpu", "task_options": {"pooling": "mean"}}
     return finetune(base, **(given | files | FAST | more))
 
@@ -315,11 +339,43 @@ def test_regression_keeps_its_scale_for_every_pooling(family, options, tmp_path:
         assert np.mean(predictions) == pytest.approx(500, abs=60)
 
 
-def test_default_pooling_keeps_the_transformers_class(files, tmp_path: Path) -> None:
-    base = toy.pretrained("bert", tmp_path / "base")
-    quick(base, files, out=tmp_path / "out", task_options={"pooling": "first"})
-    config = json.loads((tmp_path / "out" / "config.json").read_text())
-    assert config["architectures"] == ["BertForSequenceClassification"]
+@pytest.mark.parametrize(
+    ("options", "hint"),
+    [
+        ({}, None),
+        ({"pooling": "mean"}, "--option pooling=first gives a head that it has"),
+        ({"pooled_layers": "all"}, "--option pooled_layers=last gives a head that it has"),
+    ],
+    ids=str,
+)
+def test_transformers_opens_a_classifier_with_its_head_or_refuses_it(
+    options: dict[str, str], hint: str | None, files, tmp_path: Path, capsys
+) -> None:
+    """Never with a random head; what it refuses is named before training and at conversion."""
+    from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
+
+    tuned = quick(
+        "unmask-mini-en", files, out=tmp_path / "out", task_options=options, learning_rate=1e-4
+    )
+    capsys.readouterr()
+    assert run(["convert", str(tmp_path / "out"), str(tmp_path / "new")]) == 0
+    readme = (tmp_path / "new" / "README.md").read_text()
+    for output in (" ".join(tuned.notes), capsys.readouterr().err, readme):
+        assert ("BertForSequenceClassification refuses it" in output) == (hint is not None)
+        assert hint is None or hint in output
+    for folder in (tmp_path / "out", tmp_path / "new"):
+        again = unmask.load(folder)
+        assert (again.loaded_model.missing, again.loaded_model.unexpected) == ((), ())
+        if hint is not None:
+            AutoModel.from_pretrained(folder)
+            with pytest.raises(RuntimeError, match="ignore_mismatched_sizes"):
+                AutoModelForSequenceClassification.from_pretrained(folder)
+            continue
+        theirs = AutoModelForSequenceClassification.from_pretrained(folder).eval()
+        tokens = AutoTokenizer.from_pretrained(folder)(TEXTS, padding=True, return_tensors="pt")
+        with torch.no_grad():
+            logits = theirs(**tokens).logits.numpy()
+        np.testing.assert_allclose(logits, np.stack(again.logits(TEXTS)), rtol=0, atol=1e-4)
 
 
 @pytest.mark.thorough

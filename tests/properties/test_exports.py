@@ -19,10 +19,16 @@ from unmask.checkpoints.huggingface.differences import (
 )
 from unmask.checkpoints.huggingface.read import load_folder
 from unmask.checkpoints.huggingface.write import to_external_config, write_folder
+from unmask.finetuning.formulations.build import heads_for_task
 from unmask.heads.classification.label_losses import ChoiceCrossEntropy
-from unmask.heads.classification.sequence_classification import TokenClassification
+from unmask.heads.classification.sequence_classification import (
+    PredictionHeadTransform,
+    SequenceClassification,
+    TokenClassification,
+)
 from unmask.heads.language.language_modeling import LanguageModeling
 from unmask.heads.model import Model
+from unmask.heads.question_answering import QuestionAnswering
 from unmask.heads.spec import HeadSpec
 from unmask.heads.tagging.bilstm_crf import BiLSTMCRF
 from unmask.inference.export import model_card
@@ -44,6 +50,9 @@ from unmask.model.layers.attention.block_local_mask import GlobalTokens
 from unmask.model.layers.embeddings.patches import join_patches
 from unmask.model.positions.learned import LearnedPositions
 from unmask.objectives.inputs.pictures import MASK_ID, Pictures
+from unmask.tasks.all_kinds import resolve_options
+from unmask.tasks.kind_names import TaskKindName
+from unmask.tasks.task import Task, TaskColumns
 from unmask.zoo.catalogue import MODELS
 from unmask.zoo.preset import Published, question_answering_head, token_classification_head
 from unmask.zoo.unsupported_classes import UNSUPPORTED_CLASSES
@@ -481,6 +490,78 @@ def test_unreadable_classes_exist_and_are_refused_by_name(tmp_path: Path) -> Non
         ):
             load_folder(tmp_path)
         assert why
+
+
+AUTO_CLASSES: dict[TaskKindName, str] = {
+    "classify": "SequenceClassification", "multilabel": "SequenceClassification",
+    "pairs": "SequenceClassification", "regress": "SequenceClassification",
+    "prefer": "SequenceClassification", "cloze": "SequenceClassification",
+    "tag": "TokenClassification", "answer": "QuestionAnswering", "choose": "MultipleChoice",
+    "pictures": "ImageClassification",
+}  # fmt: skip
+"""What a reader of the folder of a fine-tuned model tries first."""
+TUNED = {
+    card.family: replace(card, architecture=shrunk(card.architecture))
+    for card in reversed(MODELS.values())
+    if card.config_mapping.in_transformers
+}
+
+
+def head_without_class(spec: HeadSpec, preset: Published) -> HeadSpec:
+    """Return a head for the same task that transformers lacks."""
+    if isinstance(spec, SequenceClassification):
+        pooling = "last" if preset.architecture.encoder_stack.has_summary else "max"
+        return replace(spec, pooling=pooling, dense_layer=False)
+    if isinstance(spec, TokenClassification):
+        return BiLSTMCRF(n_labels=spec.n_labels)
+    if isinstance(spec, QuestionAnswering):
+        return replace(spec, transform=None if spec.transform else PredictionHeadTransform())
+    return spec
+
+
+@pytest.mark.quick(
+    "roberta-pairs", "gpt2-classify", "gpt2-choose", "t5-classify", "flaubert-choose",
+    "modernbert-tag", "bart-answer", "vit-pictures",
+)  # fmt: skip
+@pytest.mark.parametrize("kind", AUTO_CLASSES)
+@pytest.mark.parametrize("family", TUNED)
+def test_auto_class_opens_the_head_of_a_task_or_refuses_the_folder(
+    family: str, kind: TaskKindName, tmp_path: Path
+) -> None:
+    """No head that was learned here is initialized at random there."""
+    import transformers as hf
+
+    preset, auto = TUNED[family], getattr(hf, f"AutoModelFor{AUTO_CLASSES[kind]}")
+    columns = TaskColumns(texts=("a", "b")[: 1 + (kind == "pairs")], label="c")
+    given = {"pattern": "{a} [MASK]", "label_words": {x: x for x in "xyz"}}
+    options = resolve_options(kind, given if kind == "cloze" else {})
+    labels = () if kind in ("regress", "prefer", "choose", "answer") else ("x", "y", "z")
+    task = Task(task_kind=kind, columns=columns, labels=labels, options=options)
+    if preset.reads_pictures != (kind == "pictures"):
+        return
+    try:
+        ((name, usual),) = heads_for_task(task, preset).items()
+    except ValueError:
+        return  # refused before training
+    names = (labels or ("c",)) if usual.has_label_names else ()
+    for spec in (usual, head_without_class(usual, preset)):
+        folder = tmp_path / str(spec is usual)
+        write_folder(folder, preset.build({name: spec}).initialize(0), preset, None, names)
+        loaded = load_folder(folder)
+        assert (loaded.missing, loaded.unexpected) == ((), ())
+        assert loaded.model.head_specs[name].term == spec.term
+        class_name = preset.config_mapping.class_names.get((name,), "")
+        if spec is usual and AUTO_CLASSES[kind] in class_name:
+            reference, info = auto.from_pretrained(folder, output_loading_info=True)
+            assert type(reference).__name__ == class_name
+            assert not [n for n in info["missing_keys"] if not any(x in n for x in UNTRAINED)]
+            assert heads_without_transformers_class(preset, {name: spec}) == {}
+            continue
+        with pytest.raises((RuntimeError, ValueError)):  # another shape, or no class of the family
+            auto.from_pretrained(folder)
+        note = opening_note(preset, {name: spec})
+        assert note or kind == "choose", "choices may be scored by a class of labels"
+        assert hf.AutoModel.from_pretrained(folder) is not None
 
 
 def test_head_without_class_is_written_under_another() -> None:

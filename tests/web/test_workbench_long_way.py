@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import unmask
 from tests.web.served import Served, browser_page, end_jobs, start_workbench
 
 WORDS = [
@@ -135,11 +136,11 @@ def export(page: Any, name: str, folder: Path) -> Path:
     page.get_by_role("button", name="Write Hugging Face").click(timeout=2 * MINUTES)
     with page.expect_download(timeout=2 * MINUTES) as started:
         page.get_by_role("link", name="Download").click(timeout=2 * MINUTES)
-    path = folder / "export.zip"
+    path = folder / f"{name}.zip"
     started.value.save_as(path)
     with zipfile.ZipFile(path) as archive:
-        archive.extractall(folder / "exported")
-    (exported,) = (folder / "exported").iterdir()
+        archive.extractall(folder / f"exported-{name}")
+    (exported,) = (folder / f"exported-{name}").iterdir()
     return exported
 
 
@@ -171,7 +172,7 @@ def test_the_long_way(tmp_path: Path, width: int, height: int) -> None:
             finetune(page, write_table(tmp_path / "table.csv"), "tuned")
             try_out(page)
             compare(page, "mine", "tuned")
-            exported = export(page, "mine", tmp_path)
+            exported, classifier = (export(page, name, tmp_path) for name in ("mine", "tuned"))
     finally:
         end_jobs(served)
         served.process.terminate()
@@ -180,6 +181,11 @@ def test_the_long_way(tmp_path: Path, width: int, height: int) -> None:
     model = transformers.AutoModelForMaskedLM.from_pretrained(exported)
     tokenizer = transformers.AutoTokenizer.from_pretrained(exported)
     assert model(**tokenizer("the old [MASK]", return_tensors="pt")).logits.isfinite().all()
+    text = "the old king and the young queen sat"
+    (ours,) = unmask.load(root / "tuned").predict([text])
+    classify = transformers.pipeline("text-classification", str(classifier), device="cpu")
+    theirs = {each["label"]: each["score"] for each in classify(text, top_k=None)}
+    assert theirs == pytest.approx(ours["probabilities"], abs=1e-5)
 
 
 def check_same_curve(served: Served, run: str) -> None:

@@ -224,7 +224,7 @@ def _count_labels(
     scores = preset.weight_names.external_tensor(name, over)
     if scores is None:  # not trained: that of the base model
         scores = preset.weight_names.external_tensor(name, read_model_tensors(home))
-    if scores is None:
+    if scores is None or not len(scores):  # empty: see `refusing_tensors`
         raise ValueError(
             f"{folder}: neither this adapter nor its model in {home} has a classification layer: "
             "it was trained with random weights that were not saved"

@@ -5,7 +5,7 @@ They change a model's outputs even before training, since virtual tokens precede
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import torch
 from jaxtyping import Float, Int, Shaped
@@ -37,6 +37,7 @@ class PrefixTuning(TuningMethod):
     Li and Liang 2021, arXiv:2101.00190, section 4.2. In an encoder-decoder, of the decoder.
     """
 
+    keeps_first_token: ClassVar[bool] = True
     n_virtual_tokens: int = 20
     """Number of virtual tokens, which take up positions of the model."""
     projection_size: int | None = None

@@ -31,6 +31,7 @@ class ScalarMix(TuningMethod):
     """
 
     mixes_layers: ClassVar[bool] = True
+    keeps_first_token: ClassVar[bool] = True
 
     def build(self, model: Model) -> "ScalarMixModule":
         """Build the weights of a model's layers."""

@@ -22,6 +22,9 @@ class TuningMethod:
     is_small_part: ClassVar[bool] = False
     """Whether only a small part of the model's weights is tuned."""
 
+    keeps_first_token: ClassVar[bool] = False
+    """Whether too little is tuned to make the first token, if untrained, a vector of the text."""
+
     @property
     def layer_decay(self) -> float | None:
         """Layerwise learning-rate decay. None: derived from the number of layers."""

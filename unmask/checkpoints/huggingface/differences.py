@@ -2,6 +2,9 @@
 
 from collections.abc import Mapping
 
+import torch
+from torch import Tensor
+
 from unmask.heads.classification.sequence_classification import (
     SequenceClassification,
     TokenClassification,
@@ -22,7 +25,7 @@ from unmask.zoo.preset import (
     question_answering_head,
     token_classification_head,
 )
-from unmask.zoo.unsupported_classes import unsupported_reason
+from unmask.zoo.unsupported_classes import CLASS_SUFFIXES, unsupported_reason
 
 
 def heads_without_transformers_class(
@@ -43,6 +46,29 @@ def heads_without_transformers_class(
     classes = preset.config_mapping.class_names_of(preset.architecture)
     class_of = max((k for k in classes if set(k) <= set(others)), key=len)
     return unsupported | {n: type(head_specs[n]).__name__ for n in others if n not in class_of}
+
+
+def refusing_tensors(preset: Published, head_specs: Mapping[str, HeadSpec]) -> dict[str, Tensor]:
+    """Return empty tensors with which AutoModelForSequenceClassification and the like refuse heads.
+
+    They are for heads without a class, and for labels that are predicted as words. Without them
+    these classes would initialize a head at random. The shape fits no head; classes without one
+    ignore the tensors.
+    """
+    language_terms = {s.term for s in head_specs.values() if isinstance(s, LanguageModeling)}
+    refused = {*heads_without_transformers_class(preset, head_specs), *language_terms}
+    if refused.isdisjoint(CLASS_SUFFIXES):
+        return {}
+    return {name: torch.empty(0) for name in task_head_tensors(preset)}
+
+
+def task_head_tensors(preset: Published) -> set[str]:
+    """Return the names in transformers of the output layers of all heads for tasks."""
+    return {
+        name
+        for head in CLASS_SUFFIXES
+        for name in preset.weight_names.external_names(f"heads.{head}.out.weight")
+    }
 
 
 def transformers_difference(preset: Published, head_specs: Mapping[str, HeadSpec]) -> str | None:
@@ -87,8 +113,20 @@ def _missing_head_note(
     return (
         f"{article} head is {head}, which transformers lacks"
         f"{'' if reason is None else f' ({reason})'}: it loads the {remainder}, "
-        "`unmask.load` loads both"
+        f"`unmask.load` loads both{_refusal_note(preset, name, head_specs[name])}"
     )
+
+
+def _refusal_note(preset: Published, name: str, spec: HeadSpec) -> str:
+    """Name the class that refuses a head, and the option with which the head has that class."""
+    class_name, usual = preset.config_mapping.class_names.get((name,)), preset.classification_head
+    if class_name is None:
+        return ""
+    if not isinstance(spec, SequenceClassification) or usual is None:
+        return f", {class_name} refuses it"
+    key = "pooled_layers" if spec.pooling == usual.pooling else "pooling"
+    option = f"--option {key}={getattr(usual, key)}"
+    return f", {class_name} refuses it ({option} gives a head that it has)"
 
 
 def _native_format_note(preset: Published) -> str:
@@ -105,6 +143,11 @@ def _native_format_note(preset: Published) -> str:
 def _head_difference(spec: HeadSpec) -> str | None:
     """Describe how transformers treats a supported head differently."""
     forward = spec.generation if isinstance(spec, LanguageModeling) else None
+    if isinstance(spec, LanguageModeling) and spec.term in CLASS_SUFFIXES:
+        return (
+            f"it predicts labels as words: AutoModel{CLASS_SUFFIXES[spec.term]} refuses it, "
+            "`unmask.load` gives their probabilities"
+        )
     if isinstance(forward, AppendedMaskGeneration) and forward.answers_source:
         return "transformers uses it to fill masks, not to generate; `unmask.load` does both"
     if forward is not None and forward.shifted_targets:
@@ -136,10 +179,8 @@ def _head_without_class(preset: Published, spec: HeadSpec) -> str | None:
         )
     if not isinstance(spec, SequenceClassification) or preset.classification_head is None:
         return None
-    pools = (
-        {} if preset.config_mapping.pooling_key is None else preset.config_mapping.pooling_key[1]
-    )
-    pool = {} if spec.pooling in pools.values() else {"pooling": spec.pooling}
+    _, poolings = preset.config_mapping.pooling_key
+    pool = {} if spec.pooling in poolings.values() else {"pooling": spec.pooling}
     options = {**pool, "pooled_layers": spec.pooled_layers}
     differing = [
         f"{n}={x!r}" for n, x in options.items() if x != getattr(preset.classification_head, n)

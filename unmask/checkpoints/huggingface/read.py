@@ -17,6 +17,7 @@ from unmask.checkpoints import elmo, llama2c
 from unmask.checkpoints.activations import load_activations
 from unmask.checkpoints.checksums import check_recorded_files
 from unmask.checkpoints.huggingface.check import check_depth, check_missing, check_tied
+from unmask.checkpoints.huggingface.differences import task_head_tensors
 from unmask.checkpoints.huggingface.generation import FolderGeneration, read_generation
 from unmask.checkpoints.huggingface.preprocessing import load_preprocessing
 from unmask.checkpoints.huggingface.pruned_heads import without_pruned_heads
@@ -162,6 +163,9 @@ def load_folder(
     preset, config = read_preset(folder)
     check_depth(folder, preset, config)
     state, over = _read_external_tensors(folder, preset), dict(replacement_tensors or {})
+    if NATIVE_HEADS_KEY in config:  # see `refusing_tensors`
+        outputs = task_head_tensors(preset)
+        state = {name: x for name, x in state.items() if name not in outputs or x.numel()}
     bare = preset.weight_names.bare_name  # a base without heads has no prefix, its adapter has one
     replaced = {bare(name) for name in over}
     state = {name: x for name, x in state.items() if bare(name) not in replaced} | over
@@ -292,12 +296,9 @@ def _read_classification_head(
     labels = replace(
         preset.classification_head, **preset.config_mapping.read_classification_head(config)
     )
-    if (
-        preset.config_mapping.pooling_key is None
-        or config.get(preset.config_mapping.pooling_key[0]) is None
-    ):
-        return labels
     key, pools = preset.config_mapping.pooling_key
+    if not pools or config.get(key) is None:
+        return labels
     return replace(labels, pooling=cast(Pooling, pools[config[key]]))
 
 

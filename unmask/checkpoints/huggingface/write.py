@@ -8,7 +8,10 @@ from typing import Any
 import torch
 
 from unmask.checkpoints.activations import write_activations
-from unmask.checkpoints.huggingface.differences import heads_without_transformers_class
+from unmask.checkpoints.huggingface.differences import (
+    heads_without_transformers_class,
+    refusing_tensors,
+)
 from unmask.checkpoints.huggingface.read import MULTI_LABEL, NATIVE_HEADS_KEY
 from unmask.checkpoints.huggingface.tokenizer import SOURCE_TOKENIZER_FOLDER
 from unmask.checkpoints.tensors import (
@@ -46,7 +49,7 @@ def write_folder(
     config.json, generation_config.json, model.safetensors, the tokenizer's files and, where the
     model rounds inputs of its linear layers, activations.json. The files are
     written one after another: the caller makes it atomic. Of models with unsupported heads
-    transformers loads only the backbone.
+    transformers loads only the backbone (see `refusing_tensors`).
     """
     config = write_configuration(folder, model, preset, tokenizer, label_names, dtype=dtype)
     weights = {k: v.to(dtype) for k, v in model.trained_weights().items()}
@@ -68,7 +71,8 @@ def write_folder(
         state = preset.weight_names.without_prefix(state)
     if config["architectures"][0] in preset.config_mapping.aliased_classes:
         state = preset.weight_names.with_alias(state)
-    write_tensors(folder / SAFETENSORS_WEIGHTS, {**state, **native})
+    state = refusing_tensors(preset, model.head_specs) | state | native
+    write_tensors(folder / SAFETENSORS_WEIGHTS, state)
     write_activations(folder, model)
 
 
@@ -166,8 +170,6 @@ def _problem_type(head_specs: Mapping[str, HeadSpec]) -> str | None:
 
 def _pooling_config(head_specs: Mapping[str, HeadSpec], preset: Published) -> dict[str, str]:
     """Return the pooling settings of a classification head in a configuration."""
-    if preset.config_mapping.pooling_key is None:
-        return {}
     key, pools = preset.config_mapping.pooling_key
     used = [
         spec.pooling for spec in head_specs.values() if isinstance(spec, SequenceClassification)

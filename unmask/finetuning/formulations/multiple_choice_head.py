@@ -37,6 +37,7 @@ from unmask.tasks.task import Task, TaskExample
 from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.spec import SpecialTokenIds
 from unmask.zoo.preset import Published
+from unmask.zoo.unsupported_classes import unsupported_reason
 
 
 def truncate_text_and_option(n_text: int, n_option: int, max_tokens: int) -> tuple[int, int]:
@@ -289,7 +290,9 @@ def multiple_choice_heads(task: Task, preset: Published) -> dict[str, HeadSpec]:
     if uses_word_labels(preset):
         return word_label_heads(preset, options)
     head = classification_head(task, preset, options)
-    name = CHOICE_HEAD if (CHOICE_HEAD,) in preset.config_mapping.class_names else LABEL_HEAD
+    class_names = preset.config_mapping.class_names
+    has_class = (CHOICE_HEAD,) in class_names or unsupported_reason(CHOICE_HEAD, class_names[()])
+    name = CHOICE_HEAD if has_class else LABEL_HEAD
     return {name: replace(head, term=name, n_labels=1, loss=ChoiceCrossEntropy())}
 
 

@@ -24,7 +24,7 @@ def _join_with_or(words: Sequence[str]) -> str:
 def classification_head(
     task: Task, preset: Published, options: PoolingOptions
 ) -> SequenceClassification:
-    """Return the preset's classification head; with another pooling it is a single linear map.
+    """Return the preset's classification head; with a pooling not its own, a single linear map.
 
     Raises:
         ValueError: the model has no such head, or the pooling does not fit the model or the task.
@@ -35,11 +35,12 @@ def classification_head(
     layers = options.pooled_layers or (
         "all" if pooling == "compare" else preset.classification_head.pooled_layers
     )
-    if (pooling, layers) == (
-        preset.classification_head.pooling,
-        preset.classification_head.pooled_layers,
+    _, poolings = preset.config_mapping.pooling_key
+    if (
+        pooling in {preset.classification_head.pooling, *poolings.values()}
+        and layers == preset.classification_head.pooled_layers
     ):
-        return preset.classification_head
+        return replace(preset.classification_head, pooling=pooling)
     causal, orders = preset.architecture.decoder_stack.causal, has_two_texts(task)
     if is_encoder_decoder(preset) and pooling not in DECODER_POOLINGS:
         raise ValueError(
@@ -83,19 +84,20 @@ def refuse_pooling(preset: Published, options: PoolingOptions) -> None:
             )
 
 
-def without_trained_pooler(task: Task) -> Task:
+def without_trained_pooler(task: Task, *, keeps_first_token: bool) -> Task:
     """Return the task with the best pooling for a model without a trained pooler.
 
     BERT's first token and pooler are trained by next-sentence prediction. Without it, the means of
-    all layers, of one text or of two, work better (docs/log.md, 2026-11-21, has the figures of
-    unmask-mini-en).
+    all layers work better for two texts, and for one where the network is frozen or little of it is
+    tuned (docs/finetuning.md has the figures of unmask-mini-en). Else the first token of one text
+    works as well, and transformers has a class for its head.
     """
     options: dict[str, Any] = dict(task.options)
     requested = options.get("pooling") or options.get("pooled_layers")
-    kind = TASK_KINDS[task.task_kind]
-    if requested or reads_choices(task) or not issubclass(kind.options, PoolingOptions):
+    has_pooling = issubclass(TASK_KINDS[task.task_kind].options, PoolingOptions)
+    pooling = "compare" if reads_two_texts(task) else "mean" if keeps_first_token else None
+    if requested or not has_pooling or reads_choices(task) or pooling is None:
         return task
-    pooling = "compare" if reads_two_texts(task) else "mean"
     return replace(task, options={**options, "pooling": pooling, "pooled_layers": "all"})
 
 

@@ -141,6 +141,8 @@ class InitialModelOptions:
     """Weight of the auxiliary language modeling loss. None: that of the preset."""
     trains_embeddings: bool = True
     """Whether token embeddings are trained, so that task tokens may be added."""
+    keeps_first_token: bool = False
+    """Whether the tuning method leaves the first token nearly as it was pretrained."""
     keeps_backbone: bool = False
     """Whether the network stays as it is, since an adapter of it is saved without it."""
 
@@ -225,7 +227,8 @@ def _from_preset(
     texts: Iterable[str],
     options: InitialModelOptions,
 ) -> InitialModel:
-    task = without_trained_pooler(task) if preset.pooler_head else task
+    if preset.pooler_head:
+        task = without_trained_pooler(task, keeps_first_token=options.keeps_first_token)
     # An unsupported task is refused before a vocabulary is trained.
     _head_specs(task, preset, options.lm_loss_weight)
     folder = None if options.tokenizer is None else resolve_model_folder(options.tokenizer)
@@ -293,7 +296,7 @@ def _from_loaded_model(
     if loaded_model.preset.pooler_head and not _shared_layers(
         loaded_model.preset, weights, LABEL_HEAD, ("dense",)
     ):
-        task = without_trained_pooler(task)
+        task = without_trained_pooler(task, keeps_first_token=options.keeps_first_token)
     task = resolve_input_options(
         task,
         loaded_model.preset,

@@ -3,10 +3,12 @@
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from itertools import islice
 
 import numpy as np
 
 from unmask.batching.source_sampling import SourceSampling
+from unmask.checkpoints.huggingface.differences import opening_note
 from unmask.finetuning.config import FinetuneConfig
 from unmask.finetuning.data.task_mixture import TaskMixture
 from unmask.finetuning.formulations.formulation import (
@@ -21,7 +23,7 @@ from unmask.finetuning.initial_model.task_tokens import TASK_TOKENS
 from unmask.finetuning.methods.method import (
     method_name,
 )
-from unmask.tasks.all_kinds import TASK_KINDS, reads_two_texts
+from unmask.tasks.all_kinds import TASK_KINDS
 from unmask.tasks.task import Task, TaskExample
 from unmask.tasks.text_templates import parse_template
 from unmask.text.formats.records import format_names
@@ -36,18 +38,9 @@ def weight_notes(initial_model: InitialModel, config: FinetuneConfig) -> list[st
             f"a vocabulary of {initial_model.tokenizer.vocab_size:,} tokens, special ones "
             "included, was learned from the training texts"
         )
-    if initial_model.preset.pooler_head and initial_model.task.options.get(
-        "pooling"
-    ) != config.task_options.get("pooling"):
-        means = (
-            "the two texts' means are compared"
-            if reads_two_texts(initial_model.task)
-            else "the mean is read"
-        )
-        notes.append(
-            f"no pooler was trained: {means}, of all layers (--option pooling=first for "
-            f"{initial_model.preset.name}'s own head, which transformers has a class for)"
-        )
+    task_head = dict(islice(initial_model.preset.heads.items(), 1))  # not the auxiliary one
+    if (note := opening_note(initial_model.preset, task_head)) is not None:
+        notes.append(note)
     notes += _template_notes(initial_model, config)
     if config.initialize == "random" or not initial_model.is_pretrained:
         return notes

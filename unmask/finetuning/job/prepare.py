@@ -310,6 +310,7 @@ def _load_initial_model(
             dropout=config.dropout,
             lm_loss_weight=_requested_lm_loss_weight(config),
             trains_embeddings=config.tune.trains_embeddings,
+            keeps_first_token=config.tune.keeps_first_token,
             keeps_backbone=is_parameter_efficient(config.tune),
         ),
     )

@@ -86,6 +86,7 @@ class FrozenFeatures(TuningMethod):
     """Only the head is trained, on frozen features of the model."""
 
     trains_head_alone: ClassVar[bool] = True
+    keeps_first_token: ClassVar[bool] = True
 
     def trainable(self, model: Model) -> frozenset[str]:
         """Return no parameter of the backbone."""
@@ -171,6 +172,7 @@ class BitFit(TuningMethod):
     """Only the biases and the head are trained (Ben Zaken et al. 2022, arXiv:2106.10199)."""
 
     is_small_part: ClassVar[bool] = True
+    keeps_first_token: ClassVar[bool] = True
 
     def trainable(self, model: Model) -> frozenset[str]:
         """Return the names of the biases.

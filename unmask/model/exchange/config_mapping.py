@@ -47,8 +47,8 @@ class ConfigMapping:
     )
     """Their classes for causal networks, if the family has both causal and bidirectional ones;
     replaces `class_names`."""
-    pooling_key: tuple[str, Mapping[str, str]] | None = None
-    """Their key for the pooling of texts, and its values -> ours. None: the preset's pooling."""
+    pooling_key: tuple[str, Mapping[str, str]] = ("", {})
+    """Their key for the pooling of texts, and its values -> ours. Empty: the preset's pooling."""
     ties_embeddings: Callable[[Mapping[str, Any]], bool] = lambda theirs: False
     """Whether their classes tie all token embedding tables regardless of `tie_word_embeddings`,
     unless a file has different ones."""

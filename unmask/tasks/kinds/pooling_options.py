@@ -20,10 +20,11 @@ class PoolingOptions:
     two texts encoded separately, or the last tokens of both orders of two texts (see
     `SequenceClassification.pooling`). None: the model's own, the first token of an encoder (Devlin
     et al. 2019, section 4.1) and the last of a decoder (Radford et al. 2018, section 3.2); without
-    a trained pooler the mean, or "compare" (see `without_trained_pooler`)."""
+    a trained pooler "compare" for two texts, and the mean for frozen features of one (see
+    `without_trained_pooler`)."""
     pooled_layers: PooledLayers | None = None
     """Layers to pool: the last, or all, concatenated (see `SequenceClassification.pooled_layers`).
-    None: the last; all to compare two texts and without a trained pooler."""
+    None: the last; all with "compare", and for frozen features without a trained pooler."""
     special_tokens: AddedTokens | None = None
     """Special tokens around texts: those of the tokenizer ("own"), or tokens added to a decoder's
     vocabulary (see `unmask.finetuning.initial_model.task_tokens`). None: as in the model's

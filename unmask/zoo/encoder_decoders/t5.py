@@ -97,6 +97,7 @@ def _stack_names(side: str, feed_forward_index: int) -> str:
 _COMMON = """
     backbone.tokens      shared
     heads.language.out   lm_head
+    heads.label.out      classification_head.out_proj
     backbone.tokens      lm_head   tied
     - decoder.block.0.layer.1.EncDecAttention.relative_attention_bias
 """
