@@ -1,7 +1,6 @@
-"""Commands of the documents, and a workspace in which they can be run in seconds.
+"""Commands of the documents, small files of a reader, and training in seconds.
 
-Files and models that commands name are there, small and made up, under the names that they have in
-the documents; commands run as they are printed. What is scaled is said here, in `Scaled`.
+A page says at its top which files are the reader's: a paragraph that begins with `Your files:`.
 """
 
 import json
@@ -11,7 +10,6 @@ import shlex
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from glob import glob
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +28,9 @@ from unmask.zoo.catalogue import MODELS as PRESETS
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [
     path
-    for pattern in ("README.md", "CONTRIBUTING.md", "examples/README.md", "docs/*.md")
+    for pattern in ("*.md", "examples/*.md", "docs/*.md", "docs/tutorials/*.md")
     for path in sorted(ROOT.glob(pattern))
-    if path.name != "log.md"  # of what was done at its time
+    if path.name not in ("log.md", "CHANGELOG.md")  # of what was done at its time
 ]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LANGUAGES = {"", "sh", "bash", "python", "text", "toml", "json"}
@@ -191,8 +189,35 @@ def _nth(row: Mapping[str, Any], n: int) -> dict[str, Any]:
     return dict(row) | more
 
 
+def own_files(document: Path) -> list[str]:
+    """Return the files that a page declares as the reader's."""
+    paragraph = re.search(
+        r"^Your files:(.*?)(?=\n\n)", document.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+    )
+    return re.findall(r"`([^`]+)`", paragraph[1]) if paragraph else []
+
+
+def toml_name(block: Block) -> str | None:
+    """Return the file that a block of TOML is: its first line is `# NAME.toml: ...`."""
+    first = re.match(r"# ([\w-]+\.toml):", block.text)
+    return first[1] if first and block.language == "toml" else None
+
+
+def lay(document: Path, folder: Path, made: Path) -> None:
+    """Lay out the files of a page's reader, from those that `workspace` made."""
+    for name in own_files(document):
+        source, target = made / name, folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if source.is_dir():
+            shutil.copytree(source, target, dirs_exist_ok=True)
+        elif name not in OF_DOCUMENT.get(document.name, {}):
+            shutil.copy(source, target)
+    for name, text in OF_DOCUMENT.get(document.name, {}).items():
+        put(folder / name, text)
+
+
 def workspace(folder: Path) -> None:
-    """Lay out the files that documents name."""
+    """Write small files under all names that documents and scripts know."""
     _plain_texts(folder)
     labeled(folder)
     of_vectors(folder)
@@ -205,12 +230,6 @@ def workspace(folder: Path) -> None:
         put(folder / name, "".join(json.dumps({"text": t}) + "\n" for t in TEXTS))
     zero_shot(folder / "DATA")
     pictures(folder)
-    shown = {"[tasks.": "mixture.toml", "description =": "reviews.toml", "question =": "study.toml"}
-    for block in blocks():  # files that the documents show are as they show them
-        first = re.match(r"# ([\w-]+\.toml):", block.text)
-        own = next((file for key, file in shown.items() if f"\n{key}" in f"\n{block.text}"), None)
-        if block.language == "toml" and (first or own):
-            put(folder / (first[1] if first else str(own)), block.text)
     shutil.copytree(ROOT / "recipes", folder / "recipes")
 
 
@@ -447,20 +466,3 @@ def scale(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(unmask, "finetune", small_finetune, raising=False)
     patch.setattr(unmask, "finetune_suite", small_suite, raising=False)
     patch.setattr(unmask, "run_study", small_study, raising=False)
-
-
-def expanded(words: tuple[str, ...]) -> list[str]:
-    """Expand patterns as a shell does in the current folder; only benchmarks are given any."""
-    return [path for word in words for path in (sorted(glob(word)) if "*" in word else [word])]
-
-
-MODELS = {
-    "runs/gpt": "gpt2-mini", "runs/vectors": "word2vec-skipgram-mini",
-    "runs/bert": "bert-tiny", "runs/lm": "ulmfit-mini",
-    "runs/mine": "bert-tiny", "MODEL": "t5-mini", "BART": "bart-mini", "runs/elmo": "elmo-mini",
-    "runs/bert-mini": "bert-mini", "runs/german-mini": "bert-tiny",
-    "runs/quick": "quick-thoughts-mini", "runs/skip": "skip-thoughts-mini",
-    "runs/translator": "t5-mini", "runs/english": "xlm-roberta-mini",
-    "runs/joint": "xlm-roberta-mini",
-}  # fmt: skip
-TUNED = ("runs/spam", "runs/topic", "runs/imdb", "runs/imdb-backward")
