@@ -19,6 +19,7 @@ from PIL import Image
 from toy_text import DID, WHAT, WHEN, WHO, corpus
 
 import unmask
+from unmask.cli import main as cli
 from unmask.evaluation.zero_shot import ZERO_SHOT
 from unmask.studies.probing.published import WHAT_LAYERS_KNOW
 from unmask.studies.transfer.published import TRANSFER
@@ -192,9 +193,9 @@ def _nth(row: Mapping[str, Any], n: int) -> dict[str, Any]:
 def own_files(document: Path) -> list[str]:
     """Return the files that a page declares as the reader's."""
     paragraph = re.search(
-        r"^Your files:(.*?)(?=\n\n)", document.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+        r"^Your files:(.*?)(?=\n\n|\n```)", document.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
     )
-    return re.findall(r"`([^`]+)`", paragraph[1]) if paragraph else []
+    return re.findall(r"(?<!\[)`([^`]+)`(?!\])", paragraph[1]) if paragraph else []
 
 
 def toml_name(block: Block) -> str | None:
@@ -210,6 +211,9 @@ def lay(document: Path, folder: Path, made: Path) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         if source.is_dir():
             shutil.copytree(source, target, dirs_exist_ok=True)
+        elif name.startswith("elmo_"):
+            unmask.pretrain("elmo-mini", data=str(made / "corpus.txt"), out=made / "elmo", quiet=True)
+            cli.run(["convert", str(made / "elmo"), str(target), "--to", "elmo"])
         elif name not in OF_DOCUMENT.get(document.name, {}):
             shutil.copy(source, target)
     for name, text in OF_DOCUMENT.get(document.name, {}).items():
@@ -230,6 +234,7 @@ def workspace(folder: Path) -> None:
         put(folder / name, "".join(json.dumps({"text": t}) + "\n" for t in TEXTS))
     zero_shot(folder / "DATA")
     pictures(folder)
+    probed(folder)
     shutil.copytree(ROOT / "recipes", folder / "recipes")
 
 
@@ -250,15 +255,15 @@ def of_studies(folder: Path) -> None:
 def _plain_texts(folder: Path) -> None:
     text = corpus(12) + "\n" + "Paris France Oslo Norway king queen woman man 1984 2001 .\n" * 20
     for name in (
-        "corpus/a.txt", "corpus/b.txt", "corpus.txt", "held-out.txt", "wikipedia.txt",
-        "ptb.train.txt", "wikipedia/a.txt", "domain/a.txt", "wikipedia-en/train.txt.xz",
-        "books/train.txt.xz", "wikipedia-en/valid.txt.xz", "FOLDER/ptb.test.txt",
+        "corpus/a.txt", "corpus/b.txt", "corpus.txt", "held-out.txt", "wikipedia.txt", "articles.txt",
+        "wikipedia/a.txt", "domain/a.txt", "wikipedia-en/train.txt.xz", "books/train.txt.xz",
+        "wikipedia-en/valid.txt.xz", "ptb/ptb.train.txt", "ptb/ptb.test.txt",
     ):  # fmt: skip
         put(folder / name, text)
     for name in ("train.de", "train.emails", "captions-test.de", "articles-test.de", "test.emails"):
         rows = "".join(json.dumps({"text": t}) + "\n" for t in TEXTS * 4)
         put(folder / f"texts/{name}.jsonl", rows)
-    for name in ("sentences.txt", "texts.txt", "tokenized.txt", "train.en.txt", "train.de.txt"):
+    for name in ("sentences.txt", "texts.txt", "tokenized.txt", "turns.txt", "train.en.txt", "train.de.txt"):
         put(folder / name, "".join(f"{t} and they play .\n" for t in TEXTS))
     for name in ("train.de.xz", "train.en.xz", "val.de", "val.en", "test.de", "test.en",
                  "train.de", "train.en"):  # fmt: skip
@@ -267,7 +272,7 @@ def _plain_texts(folder: Path) -> None:
 
 def labeled(folder: Path) -> None:
     for name in ("sms.tsv", "imdb.tsv", "few.tsv", "reviews.tsv", "TREC.tsv", "test.tsv",
-                 "train.tsv"):  # fmt: skip
+                 "train.tsv", "dev.tsv"):  # fmt: skip
         table(folder / name, ("text", "label"), [(t, ("ham", "spam")[y]) for t, y in ROWS])
     for name in ("train.conll", "dev.conll"):
         tagged(folder / name)
@@ -276,7 +281,7 @@ def labeled(folder: Path) -> None:
         {"instruction": t, "output": t[:9], "chosen": t[:9], "rejected": t[-9:]} for t in TEXTS
     ]
     lines = "".join(json.dumps(row) + "\n" for row in conversations)
-    for name in ("alpaca", "preferences", "pairs", "prompts", "held-out"):
+    for name in ("alpaca", "preferences", "pairs", "prompts", "held-out", "held-out-pairs"):
         put(folder / f"{name}.jsonl", lines)
     prompted = [
         {"dataset": ("quoref", "imdb")[i % 2], "prompt": t, "completion": t[:9]}
@@ -328,6 +333,40 @@ def pictures(folder: Path) -> None:
     np.savez(folder / "digits.npz", images=noise(12), labels=np.arange(12) % 2)
 
 
+def probed(folder: Path) -> None:
+    """Write published sets of questions, a few rows each."""
+
+    def rows(name: str, row: Mapping[str, Any], n: int = 12) -> None:
+        lines = (json.dumps({k: f(i) if callable(f) else f for k, f in row.items()}) for i in range(n))
+        put(folder / name, "\n".join(lines) + "\n")
+
+    pair = {"sentence_good": lambda i: f"{TEXTS[i]} .", "sentence_bad": lambda i: f"the {TEXTS[i]} ."}
+    for name in ("blimp.jsonl.xz", "blimp_filtered/a.jsonl"):
+        rows(name, pair | {"UID": "articles", "linguistics_term": "syntax"})
+    choices = [{"label": "A", "text": "cat"}, {"label": "B", "text": "dog"}]
+    question = {"stem": "The [MASK] sleeps .", "choices": choices}
+    rows("olmpics/a.jsonl", {"question": question, "answerKey": lambda i: "AB"[i % 2]})
+    fact = {"relation": "place", "subject": lambda i: WHO[i % 4], "object": lambda i: ("house", "sea")[i % 2]}
+    rows("facts.jsonl.xz", fact | {"sentence": lambda i: f"{WHO[i % 4]} was at the [MASK] ."})
+    rows("relations.jsonl", {"relation": "place", "template": "[X] was at the [Y] ."}, 1)
+    rows("wug_adj_nominalization/a.jsonl", {
+        "sentences": lambda i: f"{TEXTS[i]} -ity\t{TEXTS[i]} -ness", "ratio": lambda i: i / 12
+    })  # fmt: skip
+    target = {"span1": [1, 2], "span2": [0, 1]}
+    header = "item,word,Subtlex_log10,length,context_length,prev_item,prev_word,prev_length"
+    measures = "RTfirstfix,RTfirstpass,RTgopast,RTrightbound,self_paced_reading_time,N400,P600"
+    lines = [f"{w},{v},{3 + len(v) % 5 / 7},{len(v)},{i},{w},{w},{len(w)}" + f",{len(v) % 7}.{i % 9}" * 7
+             for i, (w, v) in enumerate(zip(WORDS, WORDS[1:], strict=False))]  # fmt: skip
+    put(folder / "reading_data.csv", "\n".join([f"{header},{measures}", *lines]) + "\n")
+    rows("roles.jsonl", {
+        "text": lambda i: TEXTS[i % 12], "targets": lambda i: [target | {"label": ("A0", "A1")[i % 2]}]
+    }, 24)  # fmt: skip
+    for name in ("train", "dev"):
+        lines = [f"play\tN\t1-1\tA play {t}\tThe play {t}" for t in TEXTS[:12]]
+        put(folder / f"{name}.data.txt", "\n".join(lines) + "\n")
+        put(folder / f"{name}.gold.txt", "T\nF\n" * 6)
+
+
 def of_vectors(folder: Path) -> None:
     pairs = [(w, w, 5.0 + i / 10) for i, w in enumerate(WORDS)]
     for name in ("WS-353.tsv", "word_similarity/WS-353.tsv"):
@@ -336,8 +375,10 @@ def of_vectors(folder: Path) -> None:
         put(folder / name, ": capitals\nParis France Oslo Norway\nOslo Norway Paris France\n")
     for i, name in enumerate(("vectors", "en", "de", "1850", "1990")):
         vectors(folder / f"{name}.vec", i)
-    vectors(folder / "glove.6B.300d.txt", header=False)
+    vectors(folder / "vectors.txt", header=False)
     vectors(folder / "glove.840B.300d.txt", header=False)
+    for name in ("vectors.bin", "GoogleNews-vectors-negative300.bin"):
+        unmask.convert_word_vectors(str(folder / "vectors.vec"), str(folder / name))
     for name in ("pairs.tsv", "en-de.train.5k.tsv", "en-de.test.2k.tsv"):
         put(folder / name, "source\ttarget\n" + "".join(f"{w}\t{w}\n" for w in WORDS))
 
@@ -363,6 +404,11 @@ VARIED = "\n\n".join(
 )
 """Documents that rules of cleaning leave."""
 OF_DOCUMENT: Mapping[str, Mapping[str, str]] = {
+    "planning.md": {"mine.toml": 'model = "bert-mini"\nsteps = 1000\n'},
+    "distillation.md": {
+        f"{name}.jsonl": "".join(f"{json.dumps({'document': t, 'summary': t[:9]})}\n" for t in TEXTS)
+        for name in ("train", "dev")
+    },
     "preparation.md": {
         "corpus/a.txt": VARIED,
         "data/a.jsonl": "".join(json.dumps({"text": t}) + "\n" for t in VARIED.split("\n\n")),

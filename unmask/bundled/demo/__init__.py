@@ -50,6 +50,18 @@ def bundled_texts(source: str) -> str:
     return bundled_path("novels") if source == f"{DEMO_PREFIX}novels" else source
 
 
+def bundled_table(source: str) -> str:
+    """Return the path of a split of the bundled task, `demo:spoken/train`, or `source` as it is.
+
+    Raises:
+        FileNotFoundError: there is no such split.
+    """
+    known = {f"{DEMO_PREFIX}spoken/{split}": split for split in ("train", "dev", "test")}
+    if not source.startswith(DEMO_PREFIX) or source in known:
+        return bundled_path(known[source]) if source in known else source
+    raise FileNotFoundError(f"{source}: no such bundled table, only {', '.join(known)}")
+
+
 def demo_recipe_path() -> str:
     """Return the path of the demo's recipe."""
     return str(Path(str(files("unmask.bundled.demo"))) / "recipe.toml")
