@@ -10,6 +10,7 @@ import shlex
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -193,9 +194,11 @@ def _nth(row: Mapping[str, Any], n: int) -> dict[str, Any]:
 def own_files(document: Path) -> list[str]:
     """Return the files that a page declares as the reader's."""
     paragraph = re.search(
-        r"^Your files:(.*?)(?=\n\n|\n```)", document.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+        r"^Your files:(.*?)(?=\n\n|\n```)",
+        document.read_text(encoding="utf-8"),
+        re.MULTILINE | re.DOTALL,
     )
-    return re.findall(r"(?<!\[)`([^`]+)`(?!\])", paragraph[1]) if paragraph else []
+    return re.findall(r"`([^`]+)`", paragraph[1]) if paragraph else []
 
 
 def toml_name(block: Block) -> str | None:
@@ -208,16 +211,12 @@ def lay(document: Path, folder: Path, made: Path) -> None:
     """Lay out the files of a page's reader, from those that `workspace` made."""
     for name in own_files(document):
         source, target = made / name, folder / name
+        if name.startswith("elmo_") and not source.exists():  # what is released takes long to make
+            elmo = made / "runs/elmo"
+            unmask.pretrain("elmo-mini", data=made / "corpus.txt", out=elmo, quiet=True)
+            cli.run(["convert", str(elmo), str(source), "--to", "elmo"])
         target.parent.mkdir(parents=True, exist_ok=True)
-        if source.is_dir():
-            shutil.copytree(source, target, dirs_exist_ok=True)
-        elif name.startswith("elmo_"):
-            unmask.pretrain("elmo-mini", data=str(made / "corpus.txt"), out=made / "elmo", quiet=True)
-            cli.run(["convert", str(made / "elmo"), str(target), "--to", "elmo"])
-        elif name not in OF_DOCUMENT.get(document.name, {}):
-            shutil.copy(source, target)
-    for name, text in OF_DOCUMENT.get(document.name, {}).items():
-        put(folder / name, text)
+        shutil.copytree(source, target) if source.is_dir() else shutil.copy(source, target)
 
 
 def workspace(folder: Path) -> None:
@@ -235,6 +234,8 @@ def workspace(folder: Path) -> None:
     zero_shot(folder / "DATA")
     pictures(folder)
     probed(folder)
+    for name, text in FILES.items():
+        put(folder / name, text)
     shutil.copytree(ROOT / "recipes", folder / "recipes")
 
 
@@ -255,7 +256,7 @@ def of_studies(folder: Path) -> None:
 def _plain_texts(folder: Path) -> None:
     text = corpus(12) + "\n" + "Paris France Oslo Norway king queen woman man 1984 2001 .\n" * 20
     for name in (
-        "corpus/a.txt", "corpus/b.txt", "corpus.txt", "held-out.txt", "wikipedia.txt", "articles.txt",
+        "corpus/b.txt", "corpus.txt", "held-out.txt", "wikipedia.txt", "articles.txt",
         "wikipedia/a.txt", "domain/a.txt", "wikipedia-en/train.txt.xz", "books/train.txt.xz",
         "wikipedia-en/valid.txt.xz", "ptb/ptb.train.txt", "ptb/ptb.test.txt",
     ):  # fmt: skip
@@ -263,7 +264,14 @@ def _plain_texts(folder: Path) -> None:
     for name in ("train.de", "train.emails", "captions-test.de", "articles-test.de", "test.emails"):
         rows = "".join(json.dumps({"text": t}) + "\n" for t in TEXTS * 4)
         put(folder / f"texts/{name}.jsonl", rows)
-    for name in ("sentences.txt", "texts.txt", "tokenized.txt", "turns.txt", "train.en.txt", "train.de.txt"):
+    for name in (
+        "sentences.txt",
+        "texts.txt",
+        "tokenized.txt",
+        "turns.txt",
+        "train.en.txt",
+        "train.de.txt",
+    ):
         put(folder / name, "".join(f"{t} and they play .\n" for t in TEXTS))
     for name in ("train.de.xz", "train.en.xz", "val.de", "val.en", "test.de", "test.en",
                  "train.de", "train.en"):  # fmt: skip
@@ -337,16 +345,25 @@ def probed(folder: Path) -> None:
     """Write published sets of questions, a few rows each."""
 
     def rows(name: str, row: Mapping[str, Any], n: int = 12) -> None:
-        lines = (json.dumps({k: f(i) if callable(f) else f for k, f in row.items()}) for i in range(n))
+        lines = (
+            json.dumps({k: f(i) if callable(f) else f for k, f in row.items()}) for i in range(n)
+        )
         put(folder / name, "\n".join(lines) + "\n")
 
-    pair = {"sentence_good": lambda i: f"{TEXTS[i]} .", "sentence_bad": lambda i: f"the {TEXTS[i]} ."}
+    pair = {
+        "sentence_good": lambda i: f"{TEXTS[i]} .",
+        "sentence_bad": lambda i: f"the {TEXTS[i]} .",
+    }
     for name in ("blimp.jsonl.xz", "blimp_filtered/a.jsonl"):
         rows(name, pair | {"UID": "articles", "linguistics_term": "syntax"})
     choices = [{"label": "A", "text": "cat"}, {"label": "B", "text": "dog"}]
     question = {"stem": "The [MASK] sleeps .", "choices": choices}
     rows("olmpics/a.jsonl", {"question": question, "answerKey": lambda i: "AB"[i % 2]})
-    fact = {"relation": "place", "subject": lambda i: WHO[i % 4], "object": lambda i: ("house", "sea")[i % 2]}
+    fact = {
+        "relation": "place",
+        "subject": lambda i: WHO[i % 4],
+        "object": lambda i: ("house", "sea")[i % 2],
+    }
     rows("facts.jsonl.xz", fact | {"sentence": lambda i: f"{WHO[i % 4]} was at the [MASK] ."})
     rows("relations.jsonl", {"relation": "place", "template": "[X] was at the [Y] ."}, 1)
     rows("wug_adj_nominalization/a.jsonl", {
@@ -355,11 +372,11 @@ def probed(folder: Path) -> None:
     target = {"span1": [1, 2], "span2": [0, 1]}
     header = "item,word,Subtlex_log10,length,context_length,prev_item,prev_word,prev_length"
     measures = "RTfirstfix,RTfirstpass,RTgopast,RTrightbound,self_paced_reading_time,N400,P600"
-    lines = [f"{w},{v},{3 + len(v) % 5 / 7},{len(v)},{i},{w},{w},{len(w)}" + f",{len(v) % 7}.{i % 9}" * 7
-             for i, (w, v) in enumerate(zip(WORDS, WORDS[1:], strict=False))]  # fmt: skip
+    lines = [f"{w},{v},{3 + len(v) % 5 / 7},{len(v)},{i},{w},{w},{len(w)}" + f",{i % 9}" * 7
+             for i, (w, v) in enumerate(pairwise(WORDS))]  # fmt: skip
     put(folder / "reading_data.csv", "\n".join([f"{header},{measures}", *lines]) + "\n")
     rows("roles.jsonl", {
-        "text": lambda i: TEXTS[i % 12], "targets": lambda i: [target | {"label": ("A0", "A1")[i % 2]}]
+        "text": lambda i: TEXTS[i % 12], "targets": lambda i: [target | {"label": f"A{i % 2}"}]
     }, 24)  # fmt: skip
     for name in ("train", "dev"):
         lines = [f"play\tN\t1-1\tA play {t}\tThe play {t}" for t in TEXTS[:12]]
@@ -403,44 +420,31 @@ VARIED = "\n\n".join(
     for i in range(40)
 )
 """Documents that rules of cleaning leave."""
-OF_DOCUMENT: Mapping[str, Mapping[str, str]] = {
-    "planning.md": {"mine.toml": 'model = "bert-mini"\nsteps = 1000\n'},
-    "distillation.md": {
-        f"{name}.jsonl": "".join(f"{json.dumps({'document': t, 'summary': t[:9]})}\n" for t in TEXTS)
-        for name in ("train", "dev")
-    },
-    "preparation.md": {
-        "corpus/a.txt": VARIED,
-        "data/a.jsonl": "".join(json.dumps({"text": t}) + "\n" for t in VARIED.split("\n\n")),
-        "test.jsonl": json.dumps({"text": VARIED.split("\n")[0]}) + "\n",
-    },
-    "align.md": {name: "".join(f"{w}\t{w}\n" for w in WORDS) for name in ("train.tsv", "test.tsv")},
-    "languages.md": {
-        **{f"{code}.txt": corpus(12, seed) for seed, code in enumerate(("en", "de", "fr"))},
-        **{name: "".join(f"{t} .\n" for t in TEXTS) for name in ("pairs.de", "pairs.en")},
-        "held-out.de": "".join(f"{t} .\n" for t in TEXTS),
-        **{"own.txt": corpus(12), "train.conllu": 30 * TREE, "dev.conllu": 30 * TREE},
-        **{
-            f"{name}.tsv": "text\tlabel\n" + "".join(f"{t}\t{y}\n" for t, y in ROWS)
-            for name in ("reviews.en", "test.en", "test.de", "test.fr")
-        },
-    },
-    "studies.md": {
-        name: "premise\thypothesis\tlabel\tlanguage\n"
-        + "".join(
-            f"{t}\t{t[::-1]}\t{y}\t{('de', 'fr')[i // 2 % 2]}\n" for i, (t, y) in enumerate(ROWS)
-        )
-        for name in ("nli.en.tsv", "nli.others.tsv")
-    },
-    "probing.md": {"test.conllu": 30 * TREE, "dev.conllu": 30 * TREE}
-    | {"chunks.txt": 30 * "the DT B-NP\ndog NN I-NP\nsleeps VBZ B-VP\n\n"}
-    | {"de-en.tsv": "".join(f"{w}\t{w}\n" for w in sorted({w for t in TEXTS for w in t.split()}))},
-    "prompting.md": {
-        "test.tsv": "text\tlabel\n" + "".join(f"{t}\t{y}\n" for t, y in ROWS),
-        "train.tsv": "text\tlabel\n" + "".join(f"{t}\t{y}\n" for t, y in ROWS),
-    },
+NUMBERED = "text\tlabel\n" + "".join(f"{t}\t{y}\n" for t, y in ROWS)
+LINES = "".join(f"{t} .\n" for t in TEXTS)
+PAIRS = "".join(f"{w}\t{w}\n" for w in WORDS)
+NLI = "premise\thypothesis\tlabel\tlanguage\n" + "".join(
+    f"{t}\t{t[::-1]}\t{y}\t{('de', 'fr')[i // 2 % 2]}\n" for i, (t, y) in enumerate(ROWS)
+)
+FILES: Mapping[str, str] = {
+    "mine.toml": 'model = "bert-mini"\nsteps = 1000\n',
+    "corpus/a.txt": VARIED,
+    "data/a.jsonl": "".join(json.dumps({"text": t}) + "\n" for t in VARIED.split("\n\n")),
+    "test.jsonl": json.dumps({"text": VARIED.split("\n")[0]}) + "\n",
+    **dict.fromkeys(("train-pairs.tsv", "test-pairs.tsv", "de-en.tsv"), PAIRS),
+    **{f"{code}.txt": corpus(12, seed) for seed, code in enumerate(("en", "de", "fr", "own"))},
+    **dict.fromkeys(("pairs.de", "pairs.en"), LINES),
+    **dict.fromkeys(("train.conllu", "dev.conllu", "test.conllu"), 30 * TREE),
+    **dict.fromkeys(("reviews.en.tsv", "test.en.tsv", "test.de.tsv"), NUMBERED),
+    **dict.fromkeys(("test-reviews.tsv", "train-reviews.tsv"), NUMBERED),
+    **dict.fromkeys(("nli.en.tsv", "nli.others.tsv"), NLI),
+    "chunks.txt": 30 * "the DT B-NP\ndog NN I-NP\nsleeps VBZ B-VP\n\n",
+    **dict.fromkeys(
+        ("train.jsonl", "dev.jsonl"),
+        "".join(f"{json.dumps({'document': t, 'summary': t[:9]})}\n" for t in TEXTS),
+    ),
 }
-"""Files that another document knows by the same name with other things in it."""
+"""Files of readers as they are, by name."""
 
 
 # What is scaled
