@@ -227,7 +227,8 @@ def workspace(folder: Path) -> None:
     suite(folder / "GLUE", "glue")
     for name in ("text-to-text", "as-text", "sentences"):
         suite(folder / "tasks", name)
-    suite(folder / "data", "imdb-few")
+    for name in ("imdb-few", "topics"):
+        suite(folder / "data", name)
     of_studies(folder / "data")
     for name in ("data/imdb/unsup.jsonl", "unsup.jsonl"):
         put(folder / name, "".join(json.dumps({"text": t}) + "\n" for t in TEXTS))
@@ -256,7 +257,7 @@ def of_studies(folder: Path) -> None:
 def _plain_texts(folder: Path) -> None:
     text = corpus(12) + "\n" + "Paris France Oslo Norway king queen woman man 1984 2001 .\n" * 20
     for name in (
-        "corpus/b.txt", "corpus.txt", "held-out.txt", "wikipedia.txt", "articles.txt",
+        "corpus/b.txt", "corpus.txt", "held-out.txt", "wikipedia.txt",
         "wikipedia/a.txt", "domain/a.txt", "wikipedia-en/train.txt.xz", "books/train.txt.xz",
         "wikipedia-en/valid.txt.xz", "ptb/ptb.train.txt", "ptb/ptb.test.txt",
     ):  # fmt: skip
@@ -404,7 +405,8 @@ TREE = "".join(
     f"{i}\t{word}\t_\t{tag}\t_\t_\t{head}\t{relation}\t_\t_\n"
     for i, word, tag, head, relation in (
         (1, "the", "DET", 2, "det"), (2, "dog", "NOUN", 3, "nsubj"),
-        (3, "sleeps", "VERB", 0, "root"),
+        (3, "sleeps", "VERB", 0, "root"), (4, "in", "ADP", 6, "case"),
+        (5, "the", "DET", 6, "det"), (6, "house", "NOUN", 3, "obl"),
     )
 ) + "\n"  # fmt: skip
 STOP_WORDS = ("the", "and", "with", "of", "to", "that", "have", "be")
@@ -423,12 +425,17 @@ VARIED = "\n\n".join(
 NUMBERED = "text\tlabel\n" + "".join(f"{t}\t{y}\n" for t, y in ROWS)
 LINES = "".join(f"{t} .\n" for t in TEXTS)
 PAIRS = "".join(f"{w}\t{w}\n" for w in WORDS)
+LETTERS = "bdfghjklmnprstvz"
+NAMES = ("bank", "state", *(f"{a}a{b}o" for a in LETTERS[:6] for b in LETTERS))
 NLI = "premise\thypothesis\tlabel\tlanguage\n" + "".join(
     f"{t}\t{t[::-1]}\t{y}\t{('de', 'fr')[i // 2 % 2]}\n" for i, (t, y) in enumerate(ROWS)
 )
 FILES: Mapping[str, str] = {
     "mine.toml": 'model = "bert-mini"\nsteps = 1000\n',
     "corpus/a.txt": VARIED,
+    "articles.txt": "".join(
+        f"{TEXTS[i % 12]} of the {name} .\n" for name in NAMES for i in range(24)
+    ),
     "data/a.jsonl": "".join(json.dumps({"text": t}) + "\n" for t in VARIED.split("\n\n")),
     "test.jsonl": json.dumps({"text": VARIED.split("\n")[0]}) + "\n",
     **dict.fromkeys(("train-pairs.tsv", "test-pairs.tsv", "de-en.tsv"), PAIRS),
@@ -452,6 +459,7 @@ FILES: Mapping[str, str] = {
 
 SMALL = ("batch_tokens=64", "sequence_length=32")
 CARDS = {"bert-base-uncased": "bert-tiny", "elmo": "elmo-mini", "glove": "glove-mini",
+         "gpt2-xl": "gpt2-mini",
          "word2vec-skipgram": "word2vec-skipgram-mini"}  # fmt: skip
 """Cards of which a run would take a machine of its own, and what stands for them."""
 
