@@ -1,7 +1,6 @@
-"""Commands of the documents, and a workspace in which they can be run in seconds.
+"""Commands of the documents, small files of a reader, and training in seconds.
 
-Files and models that commands name are there, small and made up, under the names that they have in
-the documents; commands run as they are printed. What is scaled is said here, in `Scaled`.
+A page says at its top which files are the reader's: a paragraph that begins with `Your files:`.
 """
 
 import json
@@ -11,7 +10,7 @@ import shlex
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from glob import glob
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from PIL import Image
 from toy_text import DID, WHAT, WHEN, WHO, corpus
 
 import unmask
+from unmask.cli import main as cli
 from unmask.evaluation.zero_shot import ZERO_SHOT
 from unmask.studies.probing.published import WHAT_LAYERS_KNOW
 from unmask.studies.transfer.published import TRANSFER
@@ -30,9 +30,9 @@ from unmask.zoo.catalogue import MODELS as PRESETS
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [
     path
-    for pattern in ("README.md", "CONTRIBUTING.md", "examples/README.md", "docs/*.md")
+    for pattern in ("*.md", "examples/*.md", "docs/*.md", "docs/tutorials/*.md")
     for path in sorted(ROOT.glob(pattern))
-    if path.name != "log.md"  # of what was done at its time
+    if path.name not in ("log.md", "CHANGELOG.md")  # of what was done at its time
 ]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LANGUAGES = {"", "sh", "bash", "python", "text", "toml", "json"}
@@ -191,26 +191,52 @@ def _nth(row: Mapping[str, Any], n: int) -> dict[str, Any]:
     return dict(row) | more
 
 
+def own_files(document: Path) -> list[str]:
+    """Return the files that a page declares as the reader's."""
+    paragraph = re.search(
+        r"^Your files:(.*?)(?=\n\n|\n```)",
+        document.read_text(encoding="utf-8"),
+        re.MULTILINE | re.DOTALL,
+    )
+    return re.findall(r"`([^`]+)`", paragraph[1]) if paragraph else []
+
+
+def toml_name(block: Block) -> str | None:
+    """Return the file that a block of TOML is: its first line is `# NAME.toml: ...`."""
+    first = re.match(r"# ([\w-]+\.toml):", block.text)
+    return first[1] if first and block.language == "toml" else None
+
+
+def lay(document: Path, folder: Path, made: Path) -> None:
+    """Lay out the files of a page's reader, from those that `workspace` made."""
+    for name in own_files(document):
+        source, target = made / name, folder / name
+        if name.startswith("elmo_") and not source.exists():  # what is released takes long to make
+            elmo = made / "runs/elmo"
+            unmask.pretrain("elmo-mini", data=made / "corpus.txt", out=elmo, quiet=True)
+            cli.run(["convert", str(elmo), str(source), "--to", "elmo"])
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copytree(source, target) if source.is_dir() else shutil.copy(source, target)
+
+
 def workspace(folder: Path) -> None:
-    """Lay out the files that documents name."""
+    """Write small files under all names that documents and scripts know."""
     _plain_texts(folder)
     labeled(folder)
     of_vectors(folder)
     suite(folder / "GLUE", "glue")
     for name in ("text-to-text", "as-text", "sentences"):
         suite(folder / "tasks", name)
-    suite(folder / "data", "imdb-few")
+    for name in ("imdb-few", "topics"):
+        suite(folder / "data", name)
     of_studies(folder / "data")
     for name in ("data/imdb/unsup.jsonl", "unsup.jsonl"):
         put(folder / name, "".join(json.dumps({"text": t}) + "\n" for t in TEXTS))
     zero_shot(folder / "DATA")
     pictures(folder)
-    shown = {"[tasks.": "mixture.toml", "description =": "reviews.toml", "question =": "study.toml"}
-    for block in blocks():  # files that the documents show are as they show them
-        first = re.match(r"# ([\w-]+\.toml):", block.text)
-        own = next((file for key, file in shown.items() if f"\n{key}" in f"\n{block.text}"), None)
-        if block.language == "toml" and (first or own):
-            put(folder / (first[1] if first else str(own)), block.text)
+    probed(folder)
+    for name, text in FILES.items():
+        put(folder / name, text)
     shutil.copytree(ROOT / "recipes", folder / "recipes")
 
 
@@ -231,15 +257,22 @@ def of_studies(folder: Path) -> None:
 def _plain_texts(folder: Path) -> None:
     text = corpus(12) + "\n" + "Paris France Oslo Norway king queen woman man 1984 2001 .\n" * 20
     for name in (
-        "corpus/a.txt", "corpus/b.txt", "corpus.txt", "held-out.txt", "wikipedia.txt",
-        "ptb.train.txt", "wikipedia/a.txt", "domain/a.txt", "wikipedia-en/train.txt.xz",
-        "books/train.txt.xz", "wikipedia-en/valid.txt.xz", "FOLDER/ptb.test.txt",
+        "corpus/b.txt", "corpus.txt", "held-out.txt", "wikipedia.txt",
+        "wikipedia/a.txt", "domain/a.txt", "wikipedia-en/train.txt.xz", "books/train.txt.xz",
+        "wikipedia-en/valid.txt.xz", "ptb/ptb.train.txt", "ptb/ptb.test.txt",
     ):  # fmt: skip
         put(folder / name, text)
     for name in ("train.de", "train.emails", "captions-test.de", "articles-test.de", "test.emails"):
         rows = "".join(json.dumps({"text": t}) + "\n" for t in TEXTS * 4)
         put(folder / f"texts/{name}.jsonl", rows)
-    for name in ("sentences.txt", "texts.txt", "tokenized.txt", "train.en.txt", "train.de.txt"):
+    for name in (
+        "sentences.txt",
+        "texts.txt",
+        "tokenized.txt",
+        "turns.txt",
+        "train.en.txt",
+        "train.de.txt",
+    ):
         put(folder / name, "".join(f"{t} and they play .\n" for t in TEXTS))
     for name in ("train.de.xz", "train.en.xz", "val.de", "val.en", "test.de", "test.en",
                  "train.de", "train.en"):  # fmt: skip
@@ -248,7 +281,7 @@ def _plain_texts(folder: Path) -> None:
 
 def labeled(folder: Path) -> None:
     for name in ("sms.tsv", "imdb.tsv", "few.tsv", "reviews.tsv", "TREC.tsv", "test.tsv",
-                 "train.tsv"):  # fmt: skip
+                 "train.tsv", "dev.tsv"):  # fmt: skip
         table(folder / name, ("text", "label"), [(t, ("ham", "spam")[y]) for t, y in ROWS])
     for name in ("train.conll", "dev.conll"):
         tagged(folder / name)
@@ -257,7 +290,7 @@ def labeled(folder: Path) -> None:
         {"instruction": t, "output": t[:9], "chosen": t[:9], "rejected": t[-9:]} for t in TEXTS
     ]
     lines = "".join(json.dumps(row) + "\n" for row in conversations)
-    for name in ("alpaca", "preferences", "pairs", "prompts", "held-out"):
+    for name in ("alpaca", "preferences", "pairs", "prompts", "held-out", "held-out-pairs"):
         put(folder / f"{name}.jsonl", lines)
     prompted = [
         {"dataset": ("quoref", "imdb")[i % 2], "prompt": t, "completion": t[:9]}
@@ -309,6 +342,49 @@ def pictures(folder: Path) -> None:
     np.savez(folder / "digits.npz", images=noise(12), labels=np.arange(12) % 2)
 
 
+def probed(folder: Path) -> None:
+    """Write published sets of questions, a few rows each."""
+
+    def rows(name: str, row: Mapping[str, Any], n: int = 12) -> None:
+        lines = (
+            json.dumps({k: f(i) if callable(f) else f for k, f in row.items()}) for i in range(n)
+        )
+        put(folder / name, "\n".join(lines) + "\n")
+
+    pair = {
+        "sentence_good": lambda i: f"{TEXTS[i]} .",
+        "sentence_bad": lambda i: f"the {TEXTS[i]} .",
+    }
+    for name in ("blimp.jsonl.xz", "blimp_filtered/a.jsonl"):
+        rows(name, pair | {"UID": "articles", "linguistics_term": "syntax"})
+    choices = [{"label": "A", "text": "cat"}, {"label": "B", "text": "dog"}]
+    question = {"stem": "The [MASK] sleeps .", "choices": choices}
+    rows("olmpics/a.jsonl", {"question": question, "answerKey": lambda i: "AB"[i % 2]})
+    fact = {
+        "relation": "place",
+        "subject": lambda i: WHO[i % 4],
+        "object": lambda i: ("house", "sea")[i % 2],
+    }
+    rows("facts.jsonl.xz", fact | {"sentence": lambda i: f"{WHO[i % 4]} was at the [MASK] ."})
+    rows("relations.jsonl", {"relation": "place", "template": "[X] was at the [Y] ."}, 1)
+    rows("wug_adj_nominalization/a.jsonl", {
+        "sentences": lambda i: f"{TEXTS[i]} -ity\t{TEXTS[i]} -ness", "ratio": lambda i: i / 12
+    })  # fmt: skip
+    target = {"span1": [1, 2], "span2": [0, 1]}
+    header = "item,word,Subtlex_log10,length,context_length,prev_item,prev_word,prev_length"
+    measures = "RTfirstfix,RTfirstpass,RTgopast,RTrightbound,self_paced_reading_time,N400,P600"
+    lines = [f"{w},{v},{3 + len(v) % 5 / 7},{len(v)},{i},{w},{w},{len(w)}" + f",{i % 9}" * 7
+             for i, (w, v) in enumerate(pairwise(WORDS))]  # fmt: skip
+    put(folder / "reading_data.csv", "\n".join([f"{header},{measures}", *lines]) + "\n")
+    rows("roles.jsonl", {
+        "text": lambda i: TEXTS[i % 12], "targets": lambda i: [target | {"label": f"A{i % 2}"}]
+    }, 24)  # fmt: skip
+    for name in ("train", "dev"):
+        lines = [f"play\tN\t1-1\tA play {t}\tThe play {t}" for t in TEXTS[:12]]
+        put(folder / f"{name}.data.txt", "\n".join(lines) + "\n")
+        put(folder / f"{name}.gold.txt", "T\nF\n" * 6)
+
+
 def of_vectors(folder: Path) -> None:
     pairs = [(w, w, 5.0 + i / 10) for i, w in enumerate(WORDS)]
     for name in ("WS-353.tsv", "word_similarity/WS-353.tsv"):
@@ -317,8 +393,10 @@ def of_vectors(folder: Path) -> None:
         put(folder / name, ": capitals\nParis France Oslo Norway\nOslo Norway Paris France\n")
     for i, name in enumerate(("vectors", "en", "de", "1850", "1990")):
         vectors(folder / f"{name}.vec", i)
-    vectors(folder / "glove.6B.300d.txt", header=False)
+    vectors(folder / "vectors.txt", header=False)
     vectors(folder / "glove.840B.300d.txt", header=False)
+    for name in ("vectors.bin", "GoogleNews-vectors-negative300.bin"):
+        unmask.convert_word_vectors(str(folder / "vectors.vec"), str(folder / name))
     for name in ("pairs.tsv", "en-de.train.5k.tsv", "en-de.test.2k.tsv"):
         put(folder / name, "source\ttarget\n" + "".join(f"{w}\t{w}\n" for w in WORDS))
 
@@ -327,7 +405,8 @@ TREE = "".join(
     f"{i}\t{word}\t_\t{tag}\t_\t_\t{head}\t{relation}\t_\t_\n"
     for i, word, tag, head, relation in (
         (1, "the", "DET", 2, "det"), (2, "dog", "NOUN", 3, "nsubj"),
-        (3, "sleeps", "VERB", 0, "root"),
+        (3, "sleeps", "VERB", 0, "root"), (4, "in", "ADP", 6, "case"),
+        (5, "the", "DET", 6, "det"), (6, "house", "NOUN", 3, "obl"),
     )
 ) + "\n"  # fmt: skip
 STOP_WORDS = ("the", "and", "with", "of", "to", "that", "have", "be")
@@ -343,39 +422,36 @@ VARIED = "\n\n".join(
     for i in range(40)
 )
 """Documents that rules of cleaning leave."""
-OF_DOCUMENT: Mapping[str, Mapping[str, str]] = {
-    "preparation.md": {
-        "corpus/a.txt": VARIED,
-        "data/a.jsonl": "".join(json.dumps({"text": t}) + "\n" for t in VARIED.split("\n\n")),
-        "test.jsonl": json.dumps({"text": VARIED.split("\n")[0]}) + "\n",
-    },
-    "align.md": {name: "".join(f"{w}\t{w}\n" for w in WORDS) for name in ("train.tsv", "test.tsv")},
-    "languages.md": {
-        **{f"{code}.txt": corpus(12, seed) for seed, code in enumerate(("en", "de", "fr"))},
-        **{name: "".join(f"{t} .\n" for t in TEXTS) for name in ("pairs.de", "pairs.en")},
-        "held-out.de": "".join(f"{t} .\n" for t in TEXTS),
-        **{"own.txt": corpus(12), "train.conllu": 30 * TREE, "dev.conllu": 30 * TREE},
-        **{
-            f"{name}.tsv": "text\tlabel\n" + "".join(f"{t}\t{y}\n" for t, y in ROWS)
-            for name in ("reviews.en", "test.en", "test.de", "test.fr")
-        },
-    },
-    "studies.md": {
-        name: "premise\thypothesis\tlabel\tlanguage\n"
-        + "".join(
-            f"{t}\t{t[::-1]}\t{y}\t{('de', 'fr')[i // 2 % 2]}\n" for i, (t, y) in enumerate(ROWS)
-        )
-        for name in ("nli.en.tsv", "nli.others.tsv")
-    },
-    "probing.md": {"test.conllu": 30 * TREE, "dev.conllu": 30 * TREE}
-    | {"chunks.txt": 30 * "the DT B-NP\ndog NN I-NP\nsleeps VBZ B-VP\n\n"}
-    | {"de-en.tsv": "".join(f"{w}\t{w}\n" for w in sorted({w for t in TEXTS for w in t.split()}))},
-    "prompting.md": {
-        "test.tsv": "text\tlabel\n" + "".join(f"{t}\t{y}\n" for t, y in ROWS),
-        "train.tsv": "text\tlabel\n" + "".join(f"{t}\t{y}\n" for t, y in ROWS),
-    },
+NUMBERED = "text\tlabel\n" + "".join(f"{t}\t{y}\n" for t, y in ROWS)
+LINES = "".join(f"{t} .\n" for t in TEXTS)
+PAIRS = "".join(f"{w}\t{w}\n" for w in WORDS)
+LETTERS = "bdfghjklmnprstvz"
+NAMES = ("bank", "state", *(f"{a}a{b}o" for a in LETTERS[:6] for b in LETTERS))
+NLI = "premise\thypothesis\tlabel\tlanguage\n" + "".join(
+    f"{t}\t{t[::-1]}\t{y}\t{('de', 'fr')[i // 2 % 2]}\n" for i, (t, y) in enumerate(ROWS)
+)
+FILES: Mapping[str, str] = {
+    "mine.toml": 'model = "bert-mini"\nsteps = 1000\n',
+    "corpus/a.txt": VARIED,
+    "articles.txt": "".join(
+        f"{TEXTS[i % 12]} of the {name} .\n" for name in NAMES for i in range(24)
+    ),
+    "data/a.jsonl": "".join(json.dumps({"text": t}) + "\n" for t in VARIED.split("\n\n")),
+    "test.jsonl": json.dumps({"text": VARIED.split("\n")[0]}) + "\n",
+    **dict.fromkeys(("train-pairs.tsv", "test-pairs.tsv", "de-en.tsv"), PAIRS),
+    **{f"{code}.txt": corpus(12, seed) for seed, code in enumerate(("en", "de", "fr", "own"))},
+    **dict.fromkeys(("pairs.de", "pairs.en"), LINES),
+    **dict.fromkeys(("train.conllu", "dev.conllu", "test.conllu"), 30 * TREE),
+    **dict.fromkeys(("reviews.en.tsv", "test.en.tsv", "test.de.tsv"), NUMBERED),
+    **dict.fromkeys(("test-reviews.tsv", "train-reviews.tsv"), NUMBERED),
+    **dict.fromkeys(("nli.en.tsv", "nli.others.tsv"), NLI),
+    "chunks.txt": 30 * "the DT B-NP\ndog NN I-NP\nsleeps VBZ B-VP\n\n",
+    **dict.fromkeys(
+        ("train.jsonl", "dev.jsonl"),
+        "".join(f"{json.dumps({'document': t, 'summary': t[:9]})}\n" for t in TEXTS),
+    ),
 }
-"""Files that another document knows by the same name with other things in it."""
+"""Files of readers as they are, by name."""
 
 
 # What is scaled
@@ -383,6 +459,7 @@ OF_DOCUMENT: Mapping[str, Mapping[str, str]] = {
 
 SMALL = ("batch_tokens=64", "sequence_length=32")
 CARDS = {"bert-base-uncased": "bert-tiny", "elmo": "elmo-mini", "glove": "glove-mini",
+         "gpt2-xl": "gpt2-mini",
          "word2vec-skipgram": "word2vec-skipgram-mini"}  # fmt: skip
 """Cards of which a run would take a machine of its own, and what stands for them."""
 
@@ -447,20 +524,3 @@ def scale(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(unmask, "finetune", small_finetune, raising=False)
     patch.setattr(unmask, "finetune_suite", small_suite, raising=False)
     patch.setattr(unmask, "run_study", small_study, raising=False)
-
-
-def expanded(words: tuple[str, ...]) -> list[str]:
-    """Expand patterns as a shell does in the current folder; only benchmarks are given any."""
-    return [path for word in words for path in (sorted(glob(word)) if "*" in word else [word])]
-
-
-MODELS = {
-    "runs/gpt": "gpt2-mini", "runs/vectors": "word2vec-skipgram-mini",
-    "runs/bert": "bert-tiny", "runs/lm": "ulmfit-mini",
-    "runs/mine": "bert-tiny", "MODEL": "t5-mini", "BART": "bart-mini", "runs/elmo": "elmo-mini",
-    "runs/bert-mini": "bert-mini", "runs/german-mini": "bert-tiny",
-    "runs/quick": "quick-thoughts-mini", "runs/skip": "skip-thoughts-mini",
-    "runs/translator": "t5-mini", "runs/english": "xlm-roberta-mini",
-    "runs/joint": "xlm-roberta-mini",
-}  # fmt: skip
-TUNED = ("runs/spam", "runs/topic", "runs/imdb", "runs/imdb-backward")

@@ -531,3 +531,10 @@ def test_blank_lines_before_the_last_row_are_reported(
     assert len(read_table(path, header=("text", "label") if name == "a.conll" else ())) == 2
     expected = [] if message is None else [f"{path}: blank lines are skipped: {message}"]
     assert caplog.messages == expected
+
+
+def test_the_bundled_labels_have_names():
+    rows = [len(read_table(f"demo:spoken/{split}").rows) for split in ("train", "dev", "test")]
+    assert rows == [100, 400, 2904]
+    with pytest.raises(FileNotFoundError, match="demo:spoken: no such bundled table, only demo:sp"):
+        read_table("demo:spoken")

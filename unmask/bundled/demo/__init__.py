@@ -50,6 +50,20 @@ def bundled_texts(source: str) -> str:
     return bundled_path("novels") if source == f"{DEMO_PREFIX}novels" else source
 
 
+def bundled_table(source: str) -> str:
+    """Return the path of a split of the bundled task, `demo:spoken/train`, or `source` as it is.
+
+    Raises:
+        FileNotFoundError: there is no such split.
+    """
+    if not source.startswith(DEMO_PREFIX):
+        return source
+    for split in ("train", "dev", "test"):
+        if source == f"{DEMO_PREFIX}spoken/{split}":
+            return bundled_path(split)
+    raise FileNotFoundError(f"{source}: no such bundled table, only demo:spoken/train, /dev, /test")
+
+
 def demo_recipe_path() -> str:
     """Return the path of the demo's recipe."""
     return str(Path(str(files("unmask.bundled.demo"))) / "recipe.toml")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
+from unmask.bundled.demo import bundled_table
 from unmask.tasks.readers import conll
 from unmask.tasks.readers.json_tables import read_json_table, read_jsonl_table
 from unmask.tasks.readers.parquet_tables import read_parquet_table
@@ -123,6 +124,8 @@ def read_table(
             a row is a sentence.
         encoding_errors: treatment of invalid UTF-8 and NULs.
 
+    `demo:spoken/train`, `/dev` and `/test` are splits of the task that is in the package.
+
     Two parallel files of plain text are given as "SOURCES+TARGETS": their lines are the columns
     "source" and "target". The second is in the folder of the first unless it names one.
 
@@ -134,7 +137,7 @@ def read_table(
     two = parallel_paths(path)
     if two is not None:
         return _read_parallel(*two, encoding_errors)
-    path = Path(path)
+    path = Path(bundled_table(str(path)))
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file")
     if not path.is_file():
