@@ -55,7 +55,7 @@ def refusing_tensors(preset: Published, head_specs: Mapping[str, HeadSpec]) -> d
     these classes would initialize a head at random. The shape fits no head; classes without one
     ignore the tensors.
     """
-    language_terms = {s.term for s in head_specs.values() if isinstance(s, LanguageModeling)}
+    language_terms = {s.term for s in head_specs.values() if s.scores_vocabulary}
     refused = {*heads_without_transformers_class(preset, head_specs), *language_terms}
     if refused.isdisjoint(CLASS_SUFFIXES):
         return {}
@@ -143,7 +143,7 @@ def _native_format_note(preset: Published) -> str:
 def _head_difference(spec: HeadSpec) -> str | None:
     """Describe how transformers treats a supported head differently."""
     forward = spec.generation if isinstance(spec, LanguageModeling) else None
-    if isinstance(spec, LanguageModeling) and spec.term in CLASS_SUFFIXES:
+    if spec.scores_vocabulary and spec.term in CLASS_SUFFIXES:
         return (
             f"it predicts labels as words: AutoModel{CLASS_SUFFIXES[spec.term]} refuses it, "
             "`unmask.load` gives their probabilities"
