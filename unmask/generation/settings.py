@@ -228,11 +228,17 @@ class GenerationConfig:
         """Whether a text is one of several, and known when all of them have ended."""
         return isinstance(self.strategy, BeamSearch | BestOfN)
 
+    def _check_counts(self, **least: int) -> None:
+        for name, n in least.items():
+            if (value := vars(self)[name]) is not None and value < n:
+                raise ValueError(f"{name} must be at least {n}, got {value}")
+
     def __post_init__(self) -> None:
         """Refuse numbers out of range, and what does not go together."""
         check_number_fields(self)
         if self.max_new_tokens < 1:
             raise ValueError(f"max_new_tokens must be at least 1, got {self.max_new_tokens}")
+        self._check_counts(max_length=1, min_length=0, last_token=0)
         if not 0 <= self.min_new_tokens <= self.max_new_tokens:
             raise ValueError(
                 f"min_new_tokens must be from 0 to the {self.max_new_tokens} new tokens, got "

@@ -33,25 +33,28 @@ def warn_unknown_texts(texts: Sequence[Int[np.ndarray, "_"]], special_ids: Speci
         _log.warning(UNKNOWN_TEXTS, n, extra={"is_count": True})
 
 
-def check_known(tokenizer: Tokenizer, texts: Sequence[str], name: str) -> list[str]:
+def check_known(
+    tokenizer: Tokenizer, texts: Sequence[str], name: str, most: float = MOST_UNKNOWN
+) -> list[str]:
     """Return a warning if more than 1 % of the tokens of texts are unknown, else nothing.
 
     Args:
         tokenizer: the model's.
         texts: the texts, or a sample.
         name: name of the texts, for messages.
+        most: the share above which they are refused.
 
     Raises:
-        ValueError: more than half of their tokens are unknown.
+        ValueError: more of their tokens are unknown.
     """
     encoded = tokenizer.encode_prefix_batch(texts, 1000)
     unknown, total = count_unknown(encoded, tokenizer.special_ids).sum(0).tolist()
     if unknown <= WARNED_SHARE * total:
         return []
     share = f"{unknown / total:.0%} of {total:,} tokens of {name} are unknown to the tokenizer"
-    if unknown > MOST_UNKNOWN * total:
+    if unknown > most * total:
         raise ValueError(
-            f"{share}, at most {MOST_UNKNOWN:.0%} may be: its vocabulary lacks their characters, "
+            f"{share}, at most {most:.0%} may be: its vocabulary lacks their characters, "
             "or their words are too long for WordPiece; use a tokenizer of this language, or bytes"
         )
     return [share]

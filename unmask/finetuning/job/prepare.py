@@ -161,6 +161,10 @@ def _read_data(
     return config, read_picture_data(config, preprocessing, folder)
 
 
+_MOST_UNKNOWN = 0.9
+"""Share of unknown tokens of training texts; vectors of words know the rest."""
+
+
 def _without_left_out(
     data: FinetuneData, formulation: TaskFormulation, tokenizer: Tokenizer
 ) -> FinetuneData:
@@ -179,7 +183,7 @@ def _without_left_out(
     if not kept["train"]:
         raise ValueError(f"no row is left to train on: {warnings[-1]}")
     sample = [" ".join(item.texts) for item in kept["train"][:1000] if item.picture is None]
-    warnings += check_known(tokenizer, sample, "the training texts")
+    warnings += check_known(tokenizer, sample, "the training texts", _MOST_UNKNOWN)
     return replace(data, **kept, warnings=tuple(warnings))
 
 
