@@ -291,7 +291,11 @@ def _extra_of(module: str) -> str | None:
 
     top = module.partition(".")[0]
     name = _DISTRIBUTIONS.get(top, top).replace("_", "-")
-    for requirement in importlib.metadata.requires("unmask") or ():
+    try:
+        requirements = importlib.metadata.requires("unmask") or ()
+    except importlib.metadata.PackageNotFoundError:  # run from a folder of source, not installed
+        return None
+    for requirement in requirements:
         match = re.match(r"([\w-]+).*; extra == ['\"]([\w-]+)['\"]", requirement)
         if match and match[1].lower() == name.lower():
             return match[2]

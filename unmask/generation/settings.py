@@ -228,10 +228,10 @@ class GenerationConfig:
         """Whether a text is one of several, and known when all of them have ended."""
         return isinstance(self.strategy, BeamSearch | BestOfN)
 
-    def _check_counts(self, **least: int) -> None:
-        for name, n in least.items():
-            if (value := vars(self)[name]) is not None and value < n:
-                raise ValueError(f"{name} must be at least {n}, got {value}")
+    def _check_counts(self, **minimums: int) -> None:
+        for name, minimum in minimums.items():
+            if (value := vars(self)[name]) is not None and value < minimum:
+                raise ValueError(f"{name} must be at least {minimum}, got {value}")
 
     def __post_init__(self) -> None:
         """Refuse numbers out of range, and what does not go together."""

@@ -12,7 +12,7 @@ from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.spec import SpecialTokenIds
 
 _log = logging.getLogger(__name__)
-WARNED_SHARE, MOST_UNKNOWN = 0.01, 0.5
+WARNED_UNKNOWN_SHARE, MAX_UNKNOWN_SHARE = 0.01, 0.5
 """Shares of unknown tokens above which a job says so, and above which it is refused."""
 UNKNOWN_TEXTS = "%d texts are unknown tokens by more than half: the vocabulary does not hold them"
 _SAMPLE_CHARACTERS = 100_000
@@ -29,12 +29,12 @@ def count_unknown(
 def warn_unknown_texts(texts: Sequence[Int[np.ndarray, "_"]], special_ids: SpecialTokenIds) -> None:
     """Warn of encoded texts of which more than half is unknown."""
     unknown, total = count_unknown(texts, special_ids).T
-    if n := int((unknown > MOST_UNKNOWN * total).sum()):
+    if n := int((unknown > MAX_UNKNOWN_SHARE * total).sum()):
         _log.warning(UNKNOWN_TEXTS, n, extra={"is_count": True})
 
 
 def check_known(
-    tokenizer: Tokenizer, texts: Sequence[str], name: str, most: float = MOST_UNKNOWN
+    tokenizer: Tokenizer, texts: Sequence[str], name: str, max_share: float = MAX_UNKNOWN_SHARE
 ) -> list[str]:
     """Return a warning if more than 1 % of the tokens of texts are unknown, else nothing.
 
@@ -42,19 +42,19 @@ def check_known(
         tokenizer: the model's.
         texts: the texts, or a sample.
         name: name of the texts, for messages.
-        most: the share above which they are refused.
+        max_share: the share above which they are refused.
 
     Raises:
         ValueError: more of their tokens are unknown.
     """
     encoded = tokenizer.encode_prefix_batch(texts, 1000)
     unknown, total = count_unknown(encoded, tokenizer.special_ids).sum(0).tolist()
-    if unknown <= WARNED_SHARE * total:
+    if unknown <= WARNED_UNKNOWN_SHARE * total:
         return []
     share = f"{unknown / total:.0%} of {total:,} tokens of {name} are unknown to the tokenizer"
-    if unknown > most * total:
+    if unknown > max_share * total:
         raise ValueError(
-            f"{share}, at most {most:.0%} may be: its vocabulary lacks their characters, "
+            f"{share}, at most {max_share:.0%} may be: its vocabulary lacks their characters, "
             "or their words are too long for WordPiece; use a tokenizer of this language, or bytes"
         )
     return [share]

@@ -161,7 +161,7 @@ def _read_data(
     return config, read_picture_data(config, preprocessing, folder)
 
 
-_MOST_UNKNOWN = 0.9
+_MAX_UNKNOWN_SHARE = 0.9
 """Share of unknown tokens of training texts; vectors of words know the rest."""
 
 
@@ -183,7 +183,7 @@ def _without_left_out(
     if not kept["train"]:
         raise ValueError(f"no row is left to train on: {warnings[-1]}")
     sample = [" ".join(item.texts) for item in kept["train"][:1000] if item.picture is None]
-    warnings += check_known(tokenizer, sample, "the training texts", _MOST_UNKNOWN)
+    warnings += check_known(tokenizer, sample, "the training texts", _MAX_UNKNOWN_SHARE)
     return replace(data, **kept, warnings=tuple(warnings))
 
 
