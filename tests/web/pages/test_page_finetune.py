@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import xlsxwriter
 
-from tests.web.served import Served, forget_entries, workbench
+from tests.web.served import Served, workbench
 from unmask.finetuning.methods.method import METHODS
 from unmask.web.worker.calls.tables.spreadsheets import write_spreadsheet
 
@@ -33,8 +33,6 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @pytest.fixture
 def page(browser: Any) -> Any:
-    browser.set_viewport_size({"width": 1280, "height": 900})
-    forget_entries(browser)
     return browser
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.web.pages.test_pages_around import open_page
-from tests.web.served import Served, forget_entries, workbench
+from tests.web.served import Served, workbench
 from unmask.web.jobs.queue import JobQueue
 
 SAID = "perplexity 203.77"
@@ -98,4 +98,3 @@ def test_files_and_models_are_chosen_in_the_form_of_a_command(page: Any, served:
     page.locator(
         "pre code", has_text="evaluate unmask-mini-en --data .unmask/files/held.txt"
     ).wait_for()
-    forget_entries(page)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.web.served import Served, forget_entries, workbench
+from tests.web.served import Served, workbench
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 HEADS_ERROR = "d_model 256 is not a multiple of n_heads 7"
@@ -155,20 +155,17 @@ def page(browser: Any) -> Iterator[Any]:
         found = ANSWERS[name](json.loads(route.request.post_data))
         route.fulfill(status=400 if "error" in found else 200, json=found)
 
-    browser.set_viewport_size({"width": 1280, "height": 900})
     browser.route("**/api/call/*", answer)
-    open_page(browser, clear=True)
+    open_page(browser)
     yield browser
     browser.unroute_all()
 
 
-def open_page(page: Any, *, clear: bool = False, place: str = "new") -> None:
-    base = page.url.partition("#")[0].partition("?")[0]
-    page.goto(f"{base}#/jobs")
+def open_page(page: Any, *, place: str = "new") -> None:
+    base = page.evaluate("location.origin")
+    page.goto(f"{base}/#/jobs")
     page.wait_for_selector("h1:has-text('Jobs')")
-    if clear:
-        forget_entries(page)
-    page.goto(f"{base}#/{place}")
+    page.goto(f"{base}/#/{place}")
     page.wait_for_selector("#model", timeout=READ_SECONDS)
 
 
@@ -423,7 +420,7 @@ def test_two_objectives_of_one_text_are_compared(
     sentences = [f"Der Hund {i % 7} sah die Katze {i % 5}. Sie lief weg." for i in range(900)]
     (tmp_path / "eigenes.txt").write_text("\n\n".join(sentences), encoding="utf-8")
     page = browser
-    open_page(page, clear=True)
+    open_page(page)
     page.set_input_files("#text input[type=file]", tmp_path / "eigenes.txt")
     page.wait_for_selector("#text .figures", timeout=READ_SECONDS)
     page.wait_for_selector("input[name=model][value=bert-tiny]", timeout=READ_SECONDS)
@@ -458,7 +455,7 @@ def test_two_objectives_of_one_text_are_compared(
 @pytest.mark.slow
 def test_word_vectors_are_learned_from_here(served: Served, browser: Any) -> None:
     page = browser
-    open_page(page, clear=True)
+    open_page(page)
     page.get_by_label("The bundled one").check()
     page.get_by_role("button", name="Use this: Word vectors").click()
     page.wait_for_selector("text=Vector size", timeout=READ_SECONDS)

@@ -79,7 +79,7 @@ def page(browser: Any) -> Iterator[Any]:
 
 @pytest.mark.thorough
 def test_pictures_are_looked_at_and_their_patches_hidden(page: Any, tmp_path: Path) -> None:
-    open_page(page, clear=True)
+    open_page(page)
     page.locator("input[name=kind][value=images]").check()
     page.get_by_text("one folder for each label").wait_for()
     path = tmp_path / "animals.zip"
@@ -99,8 +99,7 @@ def test_pictures_are_looked_at_and_their_patches_hidden(page: Any, tmp_path: Pa
 
 
 def test_a_file_that_is_sent_becomes_the_value_of_its_field(page: Any, tmp_path: Path) -> None:
-    base = page.url.partition("#")[0]
-    page.goto(f"{base}#/command/prefer")
+    page.goto(page.evaluate("location.origin") + "/#/command/prefer")
     path = tmp_path / "pairs.jsonl"
     path.write_text("{}\n")
     page.locator("[data-name=train] input[type=file]").set_input_files(path)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.web.served import Served, forget_entries, workbench
+from tests.web.served import Served, workbench
 
 ERROR = {"text": "A man walks. | A man runs.", "truth": "4.5", "predicted": "2", "marked": None}
 RESULTS: dict[str, dict[str, Any]] = {
@@ -75,7 +75,6 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @pytest.fixture
 def page(browser: Any) -> Any:
-    forget_entries(browser)
     return browser
 
 

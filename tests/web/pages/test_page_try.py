@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.web.served import Served, forget_entries, workbench
+from tests.web.served import Served, workbench
 
 MILLISECONDS = 120_000
 
@@ -18,7 +18,6 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @pytest.fixture
 def page(browser: Any, served: Served) -> Any:
-    forget_entries(browser)
     browser.goto(f"http://127.0.0.1:{served.port}/#/try/unmask-mini-en")
     browser.get_by_role("tab", name="Saliency").wait_for(timeout=MILLISECONDS)
     return browser

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.web.served import Served, forget_entries, workbench
+from tests.web.served import Served, workbench
 
 HOSTILE = "<img src=x onerror=document.title='owned'>"
 PAGES = ("", "run/tale", "jobs", "try/unmask-mini-en", "export/unmask-mini-en", "command/prepare",
@@ -62,7 +62,6 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @pytest.fixture
 def page(browser: Any) -> Any:
-    browser.set_viewport_size({"width": 1280, "height": 900})
     return browser
 
 
@@ -98,7 +97,6 @@ def test_a_refusal_is_shown_and_training_goes_on_in_a_new_run(page: Any, served:
     line = "unmask pretrain bert-tiny --data demo:novels --steps 7 --out told-further --from told"
     page.get_by_text(line).first.wait_for(timeout=READ_MILLISECONDS)
     assert page.evaluate("location.hash") == "#/new"
-    forget_entries(page)
     shutil.rmtree(served.root / "told")
 
 
