@@ -14,7 +14,7 @@ from reference import gpt2, llama, saved, t5
 from small_models import make, texts
 from toy_text import corpus
 
-from unmask.checkpoints.huggingface.generation import save_turn_end
+from unmask.checkpoints.huggingface.generation import write_generation
 from unmask.cli import main as cli
 from unmask.conversations.encode import end_of_response
 from unmask.conversations.messages import Message
@@ -142,10 +142,9 @@ def test_end_of_a_response_is_the_first_token_after_it(chats: dict, tmp_path: Pa
     for source, expected in ((CHATML, end), (both, end), (PLAIN, own), ("{{ messages }}", own)):
         template = ChatTemplate(source, {"eos_token": str(words.special_tokens.end)})
         assert end_of_response(words, template) == expected
-        path = tmp_path / "generation_config.json"
-        path.write_text(json.dumps({"eos_token_id": own}))
-        save_turn_end(template, words, tmp_path)  # so that transformers ends there, too
-        ends = json.loads(path.read_text())["eos_token_id"]
+        model = chats["gpt2"][2].model  # so that transformers ends there, too
+        write_generation(tmp_path, model, words, template=template)
+        ends = json.loads((tmp_path / "generation_config.json").read_text())["eos_token_id"]
         assert ends == (own if expected == own else [own, end])
     assert own != end
 

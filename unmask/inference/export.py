@@ -17,7 +17,7 @@ from unmask.checkpoints.checksums import RUN_FILE
 from unmask.checkpoints.generator import write_generator
 from unmask.checkpoints.gguf.write import GgufDtype, require_gguf, write_gguf
 from unmask.checkpoints.huggingface.differences import opening_note, transformers_difference
-from unmask.checkpoints.huggingface.generation import save_generation
+from unmask.checkpoints.huggingface.generation import write_generation
 from unmask.checkpoints.huggingface.preprocessing import save_preprocessing
 from unmask.checkpoints.huggingface.read import LoadedModel
 from unmask.checkpoints.huggingface.sentence_vectors import copy_sentence_files
@@ -161,7 +161,9 @@ def write_model(
         )
         save_preprocessing(loaded_model.preprocessing, folder)
         save_chat_template(loaded_model.chat_template, folder)
-        save_generation(loaded_model.generation, loaded_model.tokenizer, folder)
+        write_generation(
+            folder, loaded_model.model, loaded_model.tokenizer, read=loaded_model.generation
+        )
         copy_sentence_files(loaded_model.sentence_folder, folder)
         write_generator(folder, loaded_model)
         write_subword_head(folder, loaded_model)

@@ -287,30 +287,54 @@ def _non_null(part: object, names: Collection[str]) -> dict[str, object]:
     return {key: value for key, value in items if key in names and value is not None}
 
 
-def save_generation(
-    generation: FolderGeneration | None, tokenizer: Tokenizer | None, folder: Path
+def special_token_keys(special_ids: SpecialTokenIds, model: Model) -> dict[str, Any]:
+    """Return the special tokens of a model by transformers' keys."""
+    keys: dict[str, Any] = {"pad_token_id": special_ids.pad}
+    if not model.decoder_architecture.causal:
+        return keys
+    if special_ids.end is not None:
+        keys["eos_token_id"] = special_ids.end
+    if not model.decoder_architecture.attends_to_encoder:
+        return keys | {"bos_token_id": special_ids.start}
+    keys["decoder_start_token_id"] = special_ids.start
+    if special_ids.decoder_prefix:
+        keys["bos_token_id"] = special_ids.decoder_prefix[0]
+    return keys
+
+
+def write_generation(
+    folder: Path,
+    model: Model,
+    tokenizer: Tokenizer | None,
+    *,
+    read: FolderGeneration | None = None,
+    template: ChatTemplate | None = None,
 ) -> None:
-    """Write what was read, with the tokens of languages that are chosen."""
-    if generation is None:
-        return
-    keys = dict(generation.keys)
+    """Write generation_config.json of a decoder.
+
+    Args:
+        folder: the model's folder.
+        model: the model.
+        tokenizer: its tokenizer; special tokens and chosen languages are from it.
+        read: what is written in place of the special tokens.
+        template: the template whose end of a response ends a text, too.
+    """
     special = None if tokenizer is None else tokenizer.special_ids
-    if special is not None and _has_language_tokens(special) and not special.needs_languages:
-        forced = next(iter(special.decoder_prefix), None)
-        keys |= {"decoder_start_token_id": special.start, "forced_bos_token_id": forced}
+    if read is not None:
+        keys = dict(read.keys)
+        if special is not None and _has_language_tokens(special) and not special.needs_languages:
+            forced = next(iter(special.decoder_prefix), None)
+            keys |= {"decoder_start_token_id": special.start, "forced_bos_token_id": forced}
+    else:
+        is_decoder = "language" in model.head_specs and model.decoder_architecture.causal
+        if special is None or not is_decoder:
+            return
+        keys = special_token_keys(special, model)
+        if model.decoder_architecture.attends_to_encoder and special.decoder_prefix:
+            keys["forced_bos_token_id"] = special.decoder_prefix[0]
+    if template is not None and tokenizer is not None:
+        ends = [*_as_list(keys.get("eos_token_id")), end_of_response(tokenizer, template)]
+        ends = list(dict.fromkeys(end for end in ends if end is not None))
+        keys |= {"eos_token_id": ends} if len(ends) > 1 else {}
     data = json.dumps(keys, indent=2, ensure_ascii=False) + "\n"
     (folder / GENERATION_FILE).write_bytes(encode_utf8(data))
-
-
-def save_turn_end(template: ChatTemplate | None, tokenizer: Tokenizer | None, folder: Path) -> None:
-    """Add the token that ends a response to those that end a text in a folder's settings."""
-    file = folder / GENERATION_FILE
-    if template is None or tokenizer is None or not file.is_file():
-        return
-    keys = read_json_file(file)
-    ends = _as_list(cast("int | None", keys.get("eos_token_id")))
-    ends = [*ends, end_of_response(tokenizer, template)]
-    ends = list(dict.fromkeys(end for end in ends if end is not None))
-    if len(ends) > 1:
-        keys = keys | {"eos_token_id": ends}
-        file.write_bytes(encode_utf8(json.dumps(keys, indent=2, ensure_ascii=False) + "\n"))

@@ -12,6 +12,7 @@ from unmask.checkpoints.huggingface.differences import (
     heads_without_transformers_class,
     refusing_tensors,
 )
+from unmask.checkpoints.huggingface.generation import special_token_keys, write_generation
 from unmask.checkpoints.huggingface.read import MULTI_LABEL, NATIVE_HEADS_KEY
 from unmask.checkpoints.huggingface.tokenizer import SOURCE_TOKENIZER_FOLDER
 from unmask.checkpoints.tensors import (
@@ -30,7 +31,6 @@ from unmask.heads.model import Model
 from unmask.heads.spec import HeadSpec
 from unmask.saved_format import write_record
 from unmask.tokenizers.encode import Tokenizer
-from unmask.tokenizers.spec import SpecialTokenIds
 from unmask.zoo.catalogue import MODELS
 from unmask.zoo.preset import Published
 
@@ -95,10 +95,7 @@ def write_configuration(
         )
         if tokenizer.source_tokenizer is not None:
             tokenizer.source_tokenizer.save(folder / SOURCE_TOKENIZER_FOLDER)
-        if "language" in model.head_specs and (model.decoder_architecture.causal):
-            _write_json(
-                folder / "generation_config.json", _generation_config(tokenizer.special_ids, model)
-            )
+    write_generation(folder, model, tokenizer)
     return config
 
 
@@ -135,7 +132,7 @@ def to_external_config(
     if label_names and (problem := _problem_type(model.head_specs)) is not None:
         config["problem_type"] = problem
     if tokenizer is not None:
-        config |= _special_id_config(tokenizer.special_ids, model)
+        config |= special_token_keys(tokenizer.special_ids, model)
     return preset.config_mapping.arrange_config(config)
 
 
@@ -176,30 +173,6 @@ def _pooling_config(head_specs: Mapping[str, HeadSpec], preset: Published) -> di
     ]
     values = [external for external, internal in pools.items() if internal in used]
     return {key: values[0]} if values else {}
-
-
-def _special_id_config(special_ids: SpecialTokenIds, model: Model) -> dict[str, int]:
-    ids = {"pad_token_id": special_ids.pad}
-    if model.decoder_architecture.causal:
-        if special_ids.end is not None:
-            ids["eos_token_id"] = special_ids.end
-        if model.decoder_architecture.attends_to_encoder:
-            ids["decoder_start_token_id"] = special_ids.start
-            if special_ids.decoder_prefix:
-                ids["bos_token_id"] = special_ids.decoder_prefix[0]
-        else:
-            ids["bos_token_id"] = special_ids.start
-    return ids
-
-
-def _generation_config(special_ids: SpecialTokenIds, model: Model) -> dict[str, int]:
-    """Return generation_config.json; the tokens before a target are forced there."""
-    forced = (
-        {"forced_bos_token_id": special_ids.decoder_prefix[0]}
-        if model.decoder_architecture.attends_to_encoder and special_ids.decoder_prefix
-        else {}
-    )
-    return _special_id_config(special_ids, model) | forced
 
 
 def _write_json(path: Path, data: Mapping[str, Any]) -> None:

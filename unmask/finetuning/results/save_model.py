@@ -13,7 +13,7 @@ from unmask.adapters.peft_format.folder import CONFIG_FILE, write_adapter
 from unmask.checkpoints.activations import ACTIVATIONS_FILE
 from unmask.checkpoints.checksums import record_files
 from unmask.checkpoints.huggingface.differences import opening_note
-from unmask.checkpoints.huggingface.generation import save_turn_end
+from unmask.checkpoints.huggingface.generation import write_generation
 from unmask.checkpoints.huggingface.preprocessing import save_preprocessing
 from unmask.checkpoints.huggingface.read import HUB_PREFIX, LoadedModel
 from unmask.checkpoints.huggingface.write import to_external_config, write_folder
@@ -167,7 +167,8 @@ def write_model(
         )
         save_preprocessing(loaded_model.preprocessing, folder)
         save_chat_template(loaded_model.chat_template, folder)
-        save_turn_end(loaded_model.chat_template, loaded_model.tokenizer, folder)
+        template = loaded_model.chat_template
+        write_generation(folder, loaded_model.model, loaded_model.tokenizer, template=template)
     with best_effort("README.md"):
         rounding = describe_quantized_inputs(loaded_model.model)
         rounded = f"computes with {rounding}, as other libraries do not ({ACTIVATIONS_FILE})"

@@ -13,7 +13,7 @@ from torch import nn
 
 from unmask.adapters.folder import merged
 from unmask.checkpoints.checksums import FILES_KEY, record_files
-from unmask.checkpoints.huggingface.generation import save_generation
+from unmask.checkpoints.huggingface.generation import write_generation
 from unmask.checkpoints.huggingface.preprocessing import save_preprocessing
 from unmask.checkpoints.huggingface.read import LoadedModel
 from unmask.checkpoints.huggingface.sentence_vectors import copy_sentence_files
@@ -110,7 +110,7 @@ def export_onnx(
         )
         save_preprocessing(loaded_model.preprocessing, beside)
         save_chat_template(loaded_model.chat_template, beside)
-        save_generation(loaded_model.generation, loaded_model.tokenizer, beside)
+        write_generation(beside, model, loaded_model.tokenizer, read=loaded_model.generation)
         copy_sentence_files(loaded_model.sentence_folder, beside)
         with merged(model), evaluation_mode(model):
             write_graph(model, record, beside / MODEL_FILE)
