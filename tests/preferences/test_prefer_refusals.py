@@ -195,7 +195,12 @@ def test_optimizer_that_does_not_fit_into_memory_is_refused(
         "unmask.training.device.activation_memory.free_memory_bytes", lambda _: 10_000
     )
     words = (home / "base" / "gpt2", "--train", home / "pairs.jsonl")
-    assert "GiB are free; train fewer (--tune lora)" in refused(capsys, tmp_path / "out", *words)
+    for tune, advice in (
+        ("full", "take --tune lora or a smaller model"),
+        ("lora", "take a smaller"),
+    ):
+        found = refused(capsys, tmp_path / "out", *words, "--tune", tune)
+        assert f"GiB are free; {advice}" in found
     assert not (tmp_path / "out").exists()
 
 

@@ -195,7 +195,8 @@ def _with_parameter_counts(job: FinetuneJob) -> FinetuneJob:
     model = job.build_model(*job.runs[0])
     parameters = [(p.numel(), p.requires_grad) for p in model.parameters()]
     build_transforms(job.config.compression, model)
-    check_optimizer_fits(model, job.world.device)
+    n_moments = 0 if job.config.optimizer == "adafactor" else 2
+    check_optimizer_fits(model, job.world.device, n_moments)
     job = replace(job, teachers=_open_teachers(job, model))
     job.training_forward(model.to(job.world.device), job.config.seed)
     return replace(

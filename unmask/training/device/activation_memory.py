@@ -23,19 +23,25 @@ def free_memory_bytes(device: torch.device) -> int | None:
     return available_bytes() if device.type == "cpu" else None
 
 
-def check_optimizer_fits(model: nn.Module, device: torch.device) -> None:
-    """Check that gradients and AdamW's two moments of the trained parameters fit into memory.
+def check_optimizer_fits(model: nn.Module, device: torch.device, n_moments: int = 2) -> None:
+    """Check that gradients and the optimizer's moments of the trained parameters fit into memory.
+
+    Args:
+        model: the model.
+        device: where it is trained.
+        n_moments: moments of each parameter; AdamW has 2, Adafactor next to none.
 
     Raises:
         ValueError: they do not.
     """
     trained = [p for p in model.parameters() if p.requires_grad]
-    needed, free = 3 * sum(p.nbytes for p in trained), free_memory_bytes(device)
+    is_whole = len(trained) == len([*model.parameters()])
+    needed, free = (1 + n_moments) * sum(p.nbytes for p in trained), free_memory_bytes(device)
     if free is not None and needed > free:
         raise ValueError(
             f"memory: gradients and optimizer state of {sum(p.numel() for p in trained):,} trained "
-            f"parameters take {needed / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB are free; train "
-            "fewer (--tune lora) or take a smaller model"
+            f"parameters take {needed / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB are free; "
+            + ("take --tune lora or a smaller model" if is_whole else "take a smaller model")
         )
 
 
