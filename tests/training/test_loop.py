@@ -611,6 +611,17 @@ def test_first_ctrl_c_requests_stop_and_second_interrupts():
     assert before == (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM))
 
 
+def test_terminal_is_told_that_the_step_is_finished_first(monkeypatch, capfd):
+    for is_terminal in (False, True):
+        monkeypatch.setattr(sys.stderr, "isatty", lambda known=is_terminal: known, raising=False)
+        monkeypatch.setattr(sys.stderr, "fileno", lambda: 2, raising=False)
+        with stop_after_step() as stop:
+            for _ in range(2):  # said once
+                os.kill(os.getpid(), signal.SIGTERM)
+            assert stop.is_requested
+        assert capfd.readouterr().err.count("Ctrl-C again stops at once") == is_terminal
+
+
 @pytest.mark.trials("signals and clocks")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_each_signal_requests_stop_unless_ignored(number):

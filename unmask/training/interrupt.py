@@ -7,7 +7,9 @@ and SIGINT of what a script started with `&`, to which the terminal's Ctrl-C is 
 SIGTERM stops these.
 """
 
+import os
 import signal
+import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from types import FrameType
@@ -19,6 +21,7 @@ if TYPE_CHECKING:  # the command line begins with this file: nothing heavy
 _STOP_SIGNALS = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
 )
+_STOPPING = b"\nstopping after this step, which is saved; Ctrl-C again stops at once\n"
 _received_signals: list[int] = []
 """Signals that this process was sent, the last one last; there is but one of such a list."""
 
@@ -87,8 +90,11 @@ def stop_after_step() -> Generator[StopRequest]:
 
     def ask(number: int, frame: FrameType | None) -> None:
         _received_signals.append(number)
-        if stop.ask() and number == signal.SIGINT:
+        is_second = stop.ask()
+        if is_second and number == signal.SIGINT:
             raise KeyboardInterrupt
+        if not is_second and sys.stderr.isatty():
+            os.write(sys.stderr.fileno(), _STOPPING)  # a handler may be within a write of the log
 
     with _signals_handled(ask, lambda now: now is not signal.SIG_IGN):
         yield stop
