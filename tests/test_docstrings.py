@@ -13,7 +13,7 @@ FILES = sorted((ROOT / "unmask").rglob("*.py"))
 DOCUMENTS = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
-    *(p for p in sorted((ROOT / "docs").rglob("*.md")) if p.name not in ("log.md", "names.md")),
+    *(p for p in sorted((ROOT / "docs").rglob("*.md")) if p.name != "log.md"),
 ]
 """Except pages about the past: the log, and the page of earlier names."""
 _NAMED = re.compile(r"`(unmask(?:\.[A-Za-z_]\w*)+)(?:\(\))?`")

@@ -418,7 +418,7 @@ def read_results(path: Path) -> FinetuningResults | None:
 
 
 def _without_kinds(data: Any) -> Any:
-    """Leave out names of types: each is known by its place, and format 1 had other names."""
+    """Leave out names of types: each is known by its place."""
     if isinstance(data, list):
         return [_without_kinds(one) for one in cast("list[Any]", data)]
     if isinstance(data, dict):

@@ -11,7 +11,7 @@ from typing import Any
 from unmask.web.runs.summary import RunSummary
 from unmask.web.workplace import Workplace
 
-SAVED = Path(__file__).parents[2] / "format_1" / "saved"
+SAVED = Path(__file__).parent / "saved"
 """Folders that jobs wrote."""
 LOCK = """
 import sys

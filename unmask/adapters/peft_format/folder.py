@@ -42,7 +42,7 @@ from unmask.checkpoints.tensors import (
 from unmask.config import from_dict, to_dict
 from unmask.files import encode_utf8
 from unmask.heads.model import Model
-from unmask.saved_format import read_record, renamed_type, write_record
+from unmask.saved_format import read_record, write_record
 from unmask.zoo.preset import Published
 
 CONFIG_FILE, WEIGHTS_FILE, RECORD_FILE = (
@@ -219,8 +219,6 @@ def peft_config_of(folder: Path, config: Mapping[str, Any]) -> PeftConfig | None
         ValueError: the method is unknown, or a key is unsupported.
     """
     path, kind = folder / CONFIG_FILE, config.get("peft_type")
-    if is_native(config) and isinstance(kind, str):
-        kind = renamed_type(config[LIBRARY_TYPE], kind)
     native_types = (
         *_SPEC_CLASSES,
         *(f"{LIBRARY_TYPE}.{name}" for name in _SPEC_CLASSES if name in SPEC_CLASSES),

@@ -16,7 +16,6 @@ from tokenizers import Tokenizer
 
 from unmask.config import from_dict
 from unmask.files import read_bytes
-from unmask.saved_format import from_format_1
 from unmask.tokenizers import pipeline
 from unmask.tokenizers.characters.byte_pipelines import lowercase_byte_bpe_pipeline
 from unmask.tokenizers.formats import declared_tokens as declared_tokens_module
@@ -268,14 +267,10 @@ def _native_special_tokens(
 
 
 def written_special_tokens(written: Mapping[str, Any], location: Path) -> SpecialTokens | None:
-    """Read special tokens written by Unmask; their key was `frame` in format 1."""
+    """Read special tokens written by Unmask."""
     if "special_tokens" in written:
         return from_dict(
             SpecialTokens, written["special_tokens"], f"{location}: unmask.special_tokens"
-        )
-    if "frame" in written:
-        return from_dict(
-            SpecialTokens, from_format_1(written["frame"]), f"{location}: unmask.frame"
         )
     return None
 
