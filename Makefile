@@ -8,7 +8,7 @@ TORCH := $(shell sed -n 's/^torch==/torch==/p' constraints.txt)
 # What is compiled is kept: collecting the tests takes 26 s of CPU then, in place of 34.
 PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
 
-.PHONY: demo test test-thorough test-processors test-all test-gpu check docs bench clean
+.PHONY: demo test test-thorough test-processors test-all test-gpu check house docs bench clean
 
 demo: $(VENV)/.core
 	$(BIN)/unmask demo
@@ -27,6 +27,9 @@ test-all: $(VENV)/.test
 
 test-gpu: $(VENV)/.test
 	$(PYTEST) -m gpu tests/gpu
+
+house: $(VENV)/.core
+	$(BIN)/python scripts/house.py
 
 check: $(VENV)/.check
 	$(BIN)/ruff check .

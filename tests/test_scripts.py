@@ -37,6 +37,7 @@ NOT_RUN = {
     "examples/inverse.py": "is what the other examples share",
     "scripts/docs_site.py": "is a hook of mkdocs, which `make docs` calls",
     "scripts/processors.py": "runs the suite itself (`make test-processors`)",
+    "scripts/house.py": "its figures are held in architecture/test_ceilings.py",
     "scripts/models_page.py": "its page is compared in test_readme.py",
 }
 TINY = {"d_model": 16, "n_layers": 1, "n_heads": 2, "d_ff": 32}
