@@ -22,7 +22,7 @@ CEILINGS = {
     "names of the dialect": 1_277,
     "code lines of tests": 82_760,
     "lines of js, css, html": 7_967,
-    "words of docs": 142_510,
+    "words of docs": 142_600,
 }
 
 
