@@ -215,7 +215,7 @@ def test_output_folder_with_other_files_is_left_alone(files, tmp_path: Path) -> 
         quick(base, files, out=base)
     with pytest.raises(ValueError, match="is a file; a run needs a folder"):
         quick(base, files, out=files["dev"])
-    (base / "unmask.json").write_text('{"format": 1, "kind": "pretrain", "recipe": {}, "data": {}}')
+    (base / "unmask.json").write_text('{"format": 2, "kind": "pretrain", "recipe": {}, "data": {}}')
     with pytest.raises(ValueError, match="is a run of pretrain"):
         quick(base, files, out=base, resume=True)
     with pytest.raises(FileNotFoundError, match=r"none\.tsv: no such file"):

@@ -213,7 +213,7 @@ def test_transformers_classifier_predicts_equally(family: str, kind: str, tmp_pa
 
 def test_folder_task_is_read_or_none(tmp_path: Path) -> None:
     assert read_task(tmp_path) is None
-    (tmp_path / "unmask.json").write_text('{"format": 1, "kind": "pretrain"}')
+    (tmp_path / "unmask.json").write_text('{"format": 2, "kind": "pretrain"}')
     assert read_task(tmp_path) is None
     (tmp_path / "unmask.json").write_text('{"task": {"kind": "Task", "max_length": 5}}')
     with pytest.raises(ValueError, match=r"unmask\.json: task"):

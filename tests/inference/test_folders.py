@@ -162,7 +162,7 @@ def test_run_record_reads_back(tmp_path: Path) -> None:
         (b"{}", "lacks 'format'"),
         (
             json.dumps({"format": 3}).encode(),
-            "format 3 is not read: this version of Unmask reads 1 to 2",
+            "format 3 is not read: this version of Unmask reads 2",
         ),
     ],
 )

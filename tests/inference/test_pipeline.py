@@ -423,7 +423,7 @@ def test_non_model_is_refused_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "file.txt").write_text("text")
     (tmp_path / "empty").mkdir()
     (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "unmask.json").write_text('{"format": 1, "finished": false}')
+    (tmp_path / "run" / "unmask.json").write_text('{"format": 2, "finished": false}')
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "config.json").write_text('{"model_type": "whisper"}')
     (tmp_path / "broken").mkdir()

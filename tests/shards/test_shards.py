@@ -973,7 +973,7 @@ def test_folder_without_shards_is_an_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "value", "says"),
     [
-        ("format", 3, "format 3 is not read: this version of Unmask reads 1 to 2"),
+        ("format", 3, "format 3 is not read: this version of Unmask reads 2"),
         ("n_tokens", 3, "its counts are not the sums of its shards'"),
         ("n_documents", "many", "n_documents must be int, got 'many'"),
         ("dtype", "float64", "dtype must be one of"),

@@ -351,7 +351,12 @@ def gpt2(folder: Path) -> None:
             "added_tokens must be a list of tokens",
         ),
         (saved, "tokenizer_config.json", b'{"unmask', "tokenizer_config.json: not JSON"),
-        (saved, "tokenizer_config.json", b'{"unmask": {"frame": {"pad": 1}}}', "unmask.frame"),
+        (
+            saved,
+            "tokenizer_config.json",
+            b'{"unmask": {"special_tokens": {"pad": 1}}}',
+            "unmask.special_tokens",
+        ),
         (
             saved,
             "tokenizer_config.json",
