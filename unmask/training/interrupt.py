@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -94,7 +94,8 @@ def stop_after_step() -> Generator[StopRequest]:
         if is_second and number == signal.SIGINT:
             raise KeyboardInterrupt
         if not is_second and sys.stderr.isatty():
-            os.write(sys.stderr.fileno(), _STOPPING)  # a handler may be within a write of the log
+            with suppress(OSError):  # SIGHUP: the terminal was closed
+                os.write(sys.stderr.fileno(), _STOPPING)  # the handler may be within a write
 
     with _signals_handled(ask, lambda now: now is not signal.SIG_IGN):
         yield stop
