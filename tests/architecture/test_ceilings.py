@@ -8,14 +8,14 @@ import pytest
 from house import code_lines, measure
 
 CEILINGS = {
-    "code lines": 107_976,
+    "code lines": 107_979,
     "files": 1_021,
     "folders": 142,
-    "reached from a preset": 18_790,
-    "reached from the trainer": 43_201,
-    "reached from prepare": 42_406,
-    "reached from pretrain": 71_753,
-    "reached from finetune": 63_393,
+    "reached from a preset": 18_792,
+    "reached from the trainer": 43_204,
+    "reached from prepare": 42_409,
+    "reached from pretrain": 71_756,
+    "reached from finetune": 63_396,
     "private helpers used once": 1_426,
     "functions of one line": 2_215,
     "dataclass fields": 4_357,

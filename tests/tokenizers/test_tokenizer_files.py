@@ -354,6 +354,12 @@ def gpt2(folder: Path) -> None:
         (
             saved,
             "tokenizer_config.json",
+            b'{"unmask": {"frame": {}}}',
+            "unmask.frame is of format 1",
+        ),
+        (
+            saved,
+            "tokenizer_config.json",
             b'{"unmask": {"special_tokens": {"pad": 1}}}',
             "unmask.special_tokens",
         ),

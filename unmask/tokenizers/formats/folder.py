@@ -267,7 +267,13 @@ def _native_special_tokens(
 
 
 def written_special_tokens(written: Mapping[str, Any], location: Path) -> SpecialTokens | None:
-    """Read special tokens written by Unmask."""
+    """Read special tokens written by Unmask.
+
+    Raises:
+        ValueError: they are not special tokens, or of format 1.
+    """
+    if "frame" in written:
+        raise ValueError(f"{location}: unmask.frame is of format 1, which is not read")
     if "special_tokens" in written:
         return from_dict(
             SpecialTokens, written["special_tokens"], f"{location}: unmask.special_tokens"
